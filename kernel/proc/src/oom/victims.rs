@@ -27,7 +27,7 @@ use ksync::atomic::{AtomicU64, Ordering};
 
 use hal::kprintln;
 use hal::stack::FRAMES_PER_STACK;
-use mem::vm;
+use mem::{Space, vm};
 use task::time;
 
 use super::eligible::is_eligible;
@@ -172,8 +172,11 @@ fn age(p: &Process, now: u64) -> usize {
 
 /// The processes that are being killed.
 pub(super) enum Victims {
-    /// A process, and those that share its address space.
-    One(Arc<Process>),
+    /// A process, and those that share its address space. The space is held, so no other has its address.
+    One {
+        victim: Arc<Process>,
+        space: Option<Arc<Space>>,
+    },
     /// A group, with or without its founder.
     ExecGroup { exec_group: u64, founder: bool },
     /// The processes of one user that have most descriptors.
@@ -185,12 +188,9 @@ pub(super) enum Victims {
 impl Victims {
     fn has(&self, p: &Process) -> bool {
         match self {
-            Victims::One(victim) => {
-                let share = match (victim.space(), p.space()) {
-                    (Some(a), Some(b)) => Arc::ptr_eq(&a, &b),
-                    _ => false,
-                };
-                share || p.pid() == victim.pid()
+            Victims::One { victim, space } => {
+                let shares = |space: &Arc<Space>| p.space_address() == Arc::as_ptr(space) as usize;
+                p.pid() == victim.pid() || space.as_ref().is_some_and(shares)
             }
             Victims::ExecGroup {
                 exec_group,
@@ -218,14 +218,13 @@ impl Victims {
 
     /// Whether no victim has memory any more. Kills members of a group that were forked meanwhile.
     ///
-    /// A process leaves its space before the space is emptied, and becomes a zombie after that.
+    /// A process leaves its space before the space is emptied, and becomes a zombie after that. So any process without a space
+    /// may be the one that empties the victims'.
     pub(super) fn are_gone(&self) -> bool {
-        if let Victims::One(p) = self {
-            return p.is_zombie();
-        }
         let mut left = false;
         ids::each_process(2, |p| {
             let is_victim = match self {
+                Victims::One { .. } => self.has(p) || p.space_address() == 0,
                 // Their descriptors are what is waited for, and may be closed one by one.
                 Victims::Holders(most) => p.is_ending() && most.is_of(p),
                 // What the dying cost gets less and less.
@@ -342,7 +341,10 @@ impl Killer {
             return Some(Victims::Holders(holder.most()));
         }
         if most * SMALL_PART >= census.sum {
-            return Some(Victims::One(largest.clone()));
+            return Some(Victims::One {
+                victim: largest.clone(),
+                space: largest.space(),
+            });
         }
         let mut sum = 0;
         let bound = census.ages.iter().position(|&cost| {
@@ -356,7 +358,7 @@ impl Killer {
 
     fn report(&self, victims: &Victims, killed: u32) {
         match victims {
-            Victims::One(p) => {
+            Victims::One { victim: p, .. } => {
                 let most = self.census.largest.as_ref().map_or(0, |(most, _)| *most);
                 kprintln!(
                     "out of memory: killed process {} ({}), {} KiB of its own",
