@@ -9,8 +9,8 @@ use std::alloc::Layout;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::SeqCst;
 
-use mem::{NoMemory, last_resort, vm};
-use memory_users::with_killer;
+use mem::{NoMemory, last_resort};
+use memory_users::{give_back, hoard, in_need, with_killer};
 use proc::oom::wait_for_reserve;
 use proc::wait4::Children;
 use programs::{MS, count, next, until};
@@ -18,35 +18,7 @@ use support::{exited, fork, kill, me, nap, wait};
 use task::current::current;
 use task::kthread;
 use task::time::monotonic_ns;
-use vm::{Pfn, Rights};
-
-/// Takes pages until memory is low, and stays so when the CPUs give back what they keep.
-fn hoard() -> Vec<Pfn> {
-    let mut pages = Vec::new();
-    while !vm().alloc.low_memory() {
-        while !vm().alloc.low_memory() {
-            let page = vm().alloc.alloc(&ksync::pin(), Rights::Kernel);
-            pages.push(page.expect("memory is not low"));
-        }
-        vm().alloc.request_drain();
-        nap(50);
-        mem::poll(&ksync::pin());
-    }
-    pages
-}
-
-fn give_back(pages: Vec<Pfn>) {
-    let pin = ksync::pin();
-    pages.iter().for_each(|&page| vm().alloc.free(&pin, page));
-}
-
-/// Runs `body` while memory is low.
-fn in_need<R>(body: impl FnOnce() -> R) -> R {
-    let pages = hoard();
-    let result = body();
-    give_back(pages);
-    result
-}
+use vm::Rights;
 
 /// Runs `body` as a process that the killer does not choose.
 fn immune(body: impl Fn() -> u8 + Send + Sync + 'static) -> u32 {

@@ -8,8 +8,8 @@ use proc::wait4::Children;
 use proc::{Process, daemons, ids, with_space};
 use task::current::current;
 use task::park::{self, Deadline, Interruptible};
-use vm::MapProt;
 use vm::space::MapArgs;
+use vm::{MapProt, Pfn, Rights};
 
 use crate::programs::{MS, PAGE, become_user, create, take_memory, until_asleep};
 use crate::support::{fork, kill, me, nap, on, user_mode, wait};
@@ -124,6 +124,37 @@ pub fn hog(done: impl Fn() -> bool + Send + Sync + 'static) -> u32 {
 
 /// The status of a process that got no more memory, but was not chosen.
 pub const REFUSED: u8 = 5;
+
+/// Takes pages until memory is low, and stays so when the CPUs give back what they keep.
+pub fn hoard() -> Vec<Pfn> {
+    let mut pages = Vec::new();
+    while !mem::vm().alloc.low_memory() {
+        while !mem::vm().alloc.low_memory() {
+            let page = mem::vm().alloc.alloc(&ksync::pin(), Rights::Kernel);
+            pages.push(page.expect("memory is not low"));
+        }
+        mem::vm().alloc.request_drain();
+        nap(50);
+        mem::poll(&ksync::pin());
+    }
+    pages
+}
+
+/// Frees them.
+pub fn give_back(pages: Vec<Pfn>) {
+    let pin = ksync::pin();
+    pages
+        .iter()
+        .for_each(|&page| mem::vm().alloc.free(&pin, page));
+}
+
+/// Runs `body` while memory is low.
+pub fn in_need<R>(body: impl FnOnce() -> R) -> R {
+    let pages = hoard();
+    let result = body();
+    give_back(pages);
+    result
+}
 
 /// The process `pid`.
 ///
