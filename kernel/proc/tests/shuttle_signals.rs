@@ -109,6 +109,29 @@ fn each_queued_signal_goes_to_one_of_two_waiters() {
 }
 
 #[test]
+fn an_ignored_signal_that_a_wait_takes_is_not_another_waits() {
+    everywhere(&[FIRST], || {
+        on(2, || {
+            block(&[RT]);
+            ignore(RT);
+            let get = || value_of(&sigwait(SigSet::one(RT), None).expect("a signal")) as u32;
+            let sum = Arc::new(AtomicU32::new(0));
+            let theirs = sum.clone();
+            thread(move || {
+                theirs.fetch_add(get(), SeqCst);
+            });
+            for value in [1, 2] {
+                queue(1, RT, value).expect("room for a signal");
+            }
+            // The other one may have got its signal, but not ended its wait yet.
+            sum.fetch_add(get(), SeqCst);
+            join_all();
+            assert_eq!((sum.load(SeqCst), pending()), (3, SigSet(0)));
+        });
+    });
+}
+
+#[test]
 fn a_thread_that_would_ignore_a_signal_leaves_it_to_one_that_waits() {
     everywhere(&[FIRST], || {
         on(2, || {

@@ -14,7 +14,7 @@ use super::info::SigInfo;
 use super::mask::spares_init;
 use super::raise::force;
 use super::set::{SigSet, sig};
-use super::take::take;
+use super::take::take_to_act;
 use super::thread::SignalExt;
 use super::{frame, stop};
 use crate::group_exit::begin_group_exit;
@@ -121,7 +121,7 @@ fn work(me: &Current, frame: &mut UserFrame) -> bool {
 fn take_one(me: &Current, frame: &mut UserFrame) -> bool {
     let open = SigSet(!me.blocked().0);
     let p = me.process();
-    let Some(info) = take(me, open) else {
+    let Some(info) = take_to_act(me, open) else {
         finish_call(me, frame);
         return false;
     };

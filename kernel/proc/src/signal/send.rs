@@ -300,12 +300,11 @@ fn nudge_any(pin: &CpuPin, p: &Process, whom: Whom<'_>, set: SigSet) {
     });
 }
 
-/// Passes a signal of the process, which `t` has taken and would ignore, on to a thread that waits for it in
-/// sigtimedwait. Returns whether another thread has it now. `shared` belongs to the process, whose signal lock the
-/// caller holds.
-pub(super) fn hand_over(shared: &Shared, t: &Thread, info: SigInfo) -> bool {
-    let p = t.process();
-    if p.thread_count() == 1 || t.has(flag::SIGWAIT) || !shared.actions.ignores(info.signo) {
+/// Passes a signal of the process `p`, which the caller has taken to act on it, on to a thread that waits for it in
+/// sigtimedwait, if the caller would ignore it. Returns whether another thread has it now. The caller holds the process's
+/// signal lock, which guards `shared`.
+pub(super) fn hand_over(p: &Process, shared: &Shared, info: SigInfo) -> bool {
+    if !shared.actions.ignores(info.signo) {
         return false;
     }
     let pin = ksync::pin();

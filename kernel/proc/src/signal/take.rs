@@ -5,6 +5,7 @@ use task::thread::{Thread, flag};
 use super::info::SigInfo;
 use super::send;
 use super::set::{SigSet, sig};
+use super::state::Shared;
 use crate::{UserThreadExt, itimer};
 
 /// The signals pending for `t` or for its process.
@@ -15,11 +16,28 @@ pub fn pending(t: &Thread) -> SigSet {
 /// Takes a pending signal of `set` for `t`, the calling thread; signals sent to the thread come before those sent to
 /// the process.
 pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
+    take_unless(t, set, |_, _| false)
+}
+
+/// As [`take`], to act on the signal: one that the process ignores goes to a thread that waits for it in sigtimedwait, if
+/// there is one.
+pub(super) fn take_to_act(t: &Thread, set: SigSet) -> Option<SigInfo> {
+    take_unless(t, set, |shared, info| {
+        send::hand_over(t.process(), shared, info)
+    })
+}
+
+/// As [`take`], without the signals of the process that `passes_on` gives to another thread.
+fn take_unless(
+    t: &Thread,
+    set: SigSet,
+    passes_on: impl Fn(&Shared, SigInfo) -> bool,
+) -> Option<SigInfo> {
     let order = t.process().signals.lock();
     let info = loop {
         let info = t.user().pending.take(set).map(|info| (info, false));
         match info.or_else(|| Some((t.process().pending.take(set)?, true))) {
-            Some((info, true)) if send::hand_over(&order, t, info) => {}
+            Some((info, true)) if passes_on(&order, info) => {}
             info => break info.map(|(info, _)| info),
         }
     };
