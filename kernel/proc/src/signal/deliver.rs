@@ -95,35 +95,31 @@ pub fn before_user_return(frame: &mut UserFrame) {
             return;
         }
         hal::irq::enable();
-        let more = work(&me, frame);
+        work(&me, frame);
         hal::irq::disable();
-        // A signal that came with interrupts on, after the last look, is looked for once more.
-        if !more && !me.signal_pending() {
-            return;
-        }
     }
 }
 
-/// One step of that work, with interrupts on; false when only the return to user mode is left.
-fn work(me: &Current, frame: &mut UserFrame) -> bool {
+/// One step of that work, with interrupts on.
+fn work(me: &Current, frame: &mut UserFrame) {
     if me.kill_pending() {
         exit::exit_thread(0);
     }
     if me.has(flag::ATTENTION) {
         stop::stay(me);
-        return true;
+        return;
     }
-    take_one(me, frame)
+    take_one(me, frame);
 }
 
-/// Takes a pending signal and acts on it. False if no signal is left; the system call is then restarted if it asks for
-/// that.
-fn take_one(me: &Current, frame: &mut UserFrame) -> bool {
+/// Takes a pending signal and acts on it. If none is left, the system call is restarted if it asks for that, and a
+/// temporary mask ends.
+fn take_one(me: &Current, frame: &mut UserFrame) {
     let open = SigSet(!me.blocked().0);
     let p = me.process();
     let Some(info) = take_to_act(me, open) else {
         finish_call(me, frame);
-        return false;
+        return;
     };
     let actions = p.signals.lock().actions.clone();
     let action = actions.get(info.signo);
@@ -137,7 +133,6 @@ fn take_one(me: &Current, frame: &mut UserFrame) -> bool {
             run_handler(me, frame, info, &action);
         }
     }
-    true
 }
 
 /// No handler runs: restarts the system call if it asks for that, and restores the mask from before a temporary one.

@@ -42,7 +42,7 @@ pub fn signal_group(
     loop {
         walk.go();
         let now = group.joins();
-        if signo == 0 || now == joins {
+        if now == joins {
             break;
         }
         joins = now;

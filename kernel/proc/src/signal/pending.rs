@@ -139,23 +139,15 @@ impl Pending {
 
     /// Frees room that entries needed which have been taken or dropped. To be called after each [`take`](Self::take) and
     /// [`flush`](Self::flush) that may have removed many, with no lock held: it allocates a smaller queue. Without memory
-    /// for that, the larger one stays until the next call.
+    /// for that, the larger one stays until the next call, unless it is empty.
     pub(in super::super) fn shrink(&self) {
         if !self.roomy.load(Ordering::Relaxed) {
             return;
         }
-        let want = {
-            let queue = self.queue.lock();
-            if !is_roomy(&queue) {
-                self.roomy.store(false, Ordering::Relaxed);
-                return;
-            }
-            (2 * queue.len()).max(KEEP)
-        };
+        let want = (2 * self.queue.lock().len()).max(KEEP);
         let mut fewer = VecDeque::new();
-        if fewer.try_reserve_exact(want).is_err() {
-            return;
-        }
+        // Without memory its room is 0.
+        let _ = fewer.try_reserve_exact(want);
         let mut queue = self.queue.lock();
         if is_roomy(&queue) && queue.len() <= fewer.capacity() {
             fewer.extend(queue.drain(..));
