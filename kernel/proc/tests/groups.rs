@@ -390,6 +390,10 @@ fn a_member_gets_a_group_signal_once_though_others_fork() {
                 user_mode();
             }
         });
+        // A walk over the group takes long enough for a fork, since these are members between the two.
+        for _ in 0..MANY {
+            setpgid(fork(|| 0), counts).expect("a group of the session");
+        }
         setpgid(forks, counts).expect("a group of the session");
         for _ in 0..100 {
             assert_eq!(kill_group(counts, RT), Ok(()));
