@@ -309,6 +309,23 @@ fn a_thread_that_waits_gets_what_the_first_one_would_ignore() {
 }
 
 #[test]
+fn a_thread_that_waits_does_not_get_what_the_first_one_handles() {
+    as_program(|| {
+        catch(USR1);
+        block(&[USR1, USR2]);
+        let waits = thread(|| assert_eq!(await_one(&[USR1, USR2]), USR2));
+        until_asleep(waits);
+        unblock(&[USR1]);
+        raise(USR1);
+        let mut frame = computing();
+        return_with(&mut frame);
+        assert!(handles(&frame, USR1));
+        tkill(waits, USR2).expect("a thread");
+        join_all();
+    });
+}
+
+#[test]
 fn a_thread_that_blocks_a_signal_leaves_it_to_another() {
     as_child(|| {
         catch(USR1);
