@@ -1,4 +1,5 @@
 //! Processes that take locks on files: what fcntl(2) and flock(2) do with the tables and the open files.
+#![allow(dead_code, reason = "no test uses all of it")]
 
 use std::sync::Arc;
 
