@@ -54,8 +54,7 @@ impl EventCounter {
         *count -= got;
         drop(count);
         self.writers.wake_all();
-        // In semaphore mode, other readers may find a count, too.
-        self.readers.wake_all();
+        // Readers in semaphore mode that find a count, too, were woken when it was added.
         Some(got)
     }
 
