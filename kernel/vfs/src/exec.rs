@@ -26,13 +26,12 @@ enum Handle {
     Cached(CachedExe),
 }
 
-/// Checks that the caller may execute the file at `path`.
+/// Checks that the caller may execute the file at `path`, if it is a program.
 fn executable(path: &Path) -> Result<()> {
-    let inode = &path.dentry.inode;
-    if inode.kind() != mode::REG || path.mount.flags() & flag::NOEXEC != 0 {
+    if path.mount.flags() & flag::NOEXEC != 0 {
         return Err(FsError::Access);
     }
-    permitted(&current().cred(), inode, perm::EXEC)
+    permitted(&current().cred(), &path.dentry.inode, perm::EXEC)
 }
 
 /// The reference that a process holds on the file that it runs.
