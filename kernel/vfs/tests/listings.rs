@@ -80,6 +80,9 @@ fn a_buffer_that_is_too_small_for_one_record_is_refused() {
         let len = fscore::dirent::record_len(1);
         assert_eq!(read_some(&dir, len - 1), Err(Invalid));
         assert_eq!(read_some(&dir, 0), Err(Invalid));
+        root.mkdir("/empty").unwrap();
+        let empty = root.open("/empty", o::RDONLY).unwrap();
+        assert_eq!(read_some(&empty, len - 1), Err(Invalid), "it has dots");
         for name in [".", "..", "0", "1", "2"] {
             let records = read_some(&dir, len).unwrap();
             assert_eq!((records.len(), records[0].name.as_str()), (1, name));

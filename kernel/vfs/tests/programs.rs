@@ -4,14 +4,19 @@
 mod support;
 mod support_names;
 
+use std::sync::Arc;
+
 use support::{Calls, on};
 use support_names::{
-    OTHER, TEAM, USER, as_user, free_all, give, mount_plain, nlink, set_mode, umount, user,
+    OTHER, TEAM, USER, as_user, bind, free_all, give, mount_plain, nlink, set_mode, umount, user,
 };
+use vfs::dentry::Dentry;
+use vfs::dynamic::{DynFile, Dynamic, Text};
 use vfs::error::FsError::{self, Access, NotFound, TextBusy};
 use vfs::exec::ExecFile;
-use vfs::exec_cache::OFTEN;
+use vfs::exec_cache::{self, OFTEN};
 use vfs::file::{FileRef, o};
+use vfs::place::{Path, flag};
 
 /// Opens the program at a path for execution, with the thread's credentials.
 fn run(path: &str) -> Result<ExecFile, FsError> {
@@ -171,6 +176,88 @@ fn a_program_that_is_kept_does_not_keep_its_mount_busy() {
         drop(program);
         assert_eq!(umount("/m", false), Ok(()));
     });
+}
+
+#[test]
+fn a_program_that_is_kept_goes_with_its_detached_mount_and_with_no_other() {
+    with_program(|root| {
+        for dir in ["/m", "/n"] {
+            root.mkdir(dir).unwrap();
+            mount_plain(dir).unwrap();
+        }
+        root.create("/m/p").unwrap();
+        set_mode("/m/p", 0o755);
+        run_often("/p");
+        run_often("/m/p");
+        assert_eq!(umount("/n", false), Ok(()));
+        assert!(is_kept("/p") && is_kept("/m/p"), "another mount has gone");
+        let place = root.find("/m/p").unwrap();
+        let (mount, dentry) = (place.mount.clone(), Arc::downgrade(&place.dentry));
+        drop(place);
+        assert_eq!(umount("/m", true), Ok(()));
+        drop(mount);
+        free_all();
+        assert!(is_kept("/p") && dentry.upgrade().is_none());
+    });
+}
+
+/// The file may have lost its name, or its mount may have been detached, between the look at them and this.
+#[test]
+fn a_program_that_has_gone_meanwhile_is_not_kept() {
+    with_program(|root| {
+        root.mkdir("/m").unwrap();
+        mount_plain("/m").unwrap();
+        root.create("/m/p").unwrap();
+        for path in ["/p", "/m/p"] {
+            let place = root.find(path).unwrap();
+            let file = root.open(path, o::RDONLY).unwrap();
+            match path {
+                "/p" => root.unlink("/p").unwrap(),
+                _ => umount("/m", true).unwrap(),
+            }
+            drop(exec_cache::keep(file));
+            let found = exec_cache::find(&ksync::pin(), &place.mount, &place.dentry);
+            assert!(found.is_none(), "{path}");
+        }
+    });
+}
+
+/// A set of the cache may have the programs of several mounts.
+#[test]
+fn a_program_is_kept_for_the_mount_by_which_it_was_found() {
+    const MOUNTS: usize = 100;
+    with_program(|root| {
+        run_often("/p");
+        for n in 0..MOUNTS {
+            root.mkdir(&format!("/{n}")).unwrap();
+            bind("/", &format!("/{n}"), flag::NOEXEC).unwrap();
+            assert_eq!(run(&format!("/{n}/p")).err(), Some(Access));
+        }
+        assert!(run("/p").is_ok());
+    });
+}
+
+/// A file of procfs whose mode says that it may be executed.
+#[test]
+fn a_file_made_on_demand_is_no_program() {
+    with_program(|root| {
+        let node = Dynamic::File(Box::new(Made)).inode(9, 1, 0o755, (0, 0));
+        let top = root.find("/").unwrap();
+        let dentry = Dentry::new(None, b"made", node, cred::Payer::NOBODY);
+        let place = Path {
+            mount: top.mount,
+            dentry,
+        };
+        assert_eq!(ExecFile::at(place).err(), Some(Access));
+    });
+}
+
+struct Made;
+
+impl DynFile for Made {
+    fn print(&self, _: &mut Text) -> Result<(), FsError> {
+        Ok(())
+    }
 }
 
 #[test]
