@@ -18,7 +18,6 @@ use proc::{CredentialsExt, ids};
 use signals::*;
 use support::{exited, fork, me, nap, on, poll, user_mode, wait};
 use task::current::current;
-use task::park::{Deadline, Interruptible, sleep_until};
 
 /// A user.
 const USER: u32 = 1000;
@@ -530,19 +529,6 @@ fn a_sibling_made_by_clone_parent_ends_with_the_signal_of_its_maker() {
 }
 
 #[test]
-fn a_stopped_process_that_is_killed_is_not_continued() {
-    on(1, || {
-        let pid = idler();
-        stop(pid);
-        // It does not run in between.
-        kill_pid(pid, sig::KILL).expect("a child");
-        kill_pid(pid, sig::CONT).expect("a child");
-        assert_eq!(poll_event(Children::Any), None);
-        assert_eq!(wait(Children::Any), Ok((pid, u32::from(sig::KILL))));
-    });
-}
-
-#[test]
 fn a_child_gets_the_signal_that_it_chose_for_its_parents_end() {
     on(2, || {
         let parent = fork(|| {
@@ -579,26 +565,5 @@ fn the_kernel_kills_whatever_the_process_blocks() {
         signal::kill_process(&p);
         assert_eq!(wait(Children::Any), Ok((pid, u32::from(sig::KILL))));
         signal::send_process(&p, SigInfo::kernel(TERM));
-    });
-}
-
-#[test]
-fn a_stopped_process_that_exits_is_not_continued() {
-    on(2, || {
-        let pid = fork(|| {
-            // It looks at no signal while the parent does, so the process does not end before.
-            thread(|| {
-                let _ = sleep_until(Deadline::after(300_000_000), Interruptible::No);
-            });
-            let stopped = thread(|| idle());
-            until_asleep(stopped);
-            tkill(stopped, sig::STOP).expect("a thread");
-            nap(20);
-            exit_group(5)
-        });
-        until(|| ids::find_process(pid).is_some_and(|p| p.is_ending()));
-        kill_pid(pid, sig::CONT).expect("a child");
-        assert_eq!(poll_event(Children::Any), None);
-        assert_eq!(wait(Children::Any), Ok((pid, exited(5))));
     });
 }
