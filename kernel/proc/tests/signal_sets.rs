@@ -5,6 +5,9 @@
 mod signals;
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
 use abi::raw::general::{CLONE_SIGHAND, CLONE_VM};
 use proc::signal::{self, Action, ActionTable, AltStack, SA_NOCLDSTOP, SigSet, sig};
 use proc::wait4::Children;
@@ -144,6 +147,29 @@ fn an_action_that_ignores_drops_what_is_pending_for_other_threads() {
         ignore(USR1);
         default(USR1);
         raise(USR2);
+        join_all();
+    });
+}
+
+#[test]
+fn a_signal_that_is_dropped_while_it_is_taken_is_one_or_the_other() {
+    as_child(|| {
+        block(&[TERM, RT]);
+        // A long queue, so that a signal is dropped slowly.
+        (0..200).for_each(|_| raise(RT));
+        let done = Arc::new(AtomicU32::new(0));
+        let theirs = done.clone();
+        thread(move || {
+            while theirs.load(SeqCst) == 0 {
+                let taken = signal::take(&current(), SigSet::one(TERM));
+                assert!(taken.is_none_or(|info| info.signo == TERM), "{taken:?}");
+            }
+        });
+        for _ in 0..150_000 {
+            raise(TERM);
+            ignore(TERM);
+        }
+        done.store(1, SeqCst);
         join_all();
     });
 }
