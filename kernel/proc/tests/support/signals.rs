@@ -141,6 +141,11 @@ pub fn try_fork(body: impl Fn() -> u8 + Send + Sync + 'static) {
 
 /// pthread_create(3): a thread that runs `body` and ends. Returns its tid.
 pub fn thread(body: impl Fn() + Send + Sync + 'static) -> u32 {
+    try_thread(body).expect("memory for a thread")
+}
+
+/// As [`thread`], in a process that may be ending.
+pub fn try_thread(body: impl Fn() + Send + Sync + 'static) -> Result<u32, ForkError> {
     let args = CloneArgs {
         flags: THREAD,
         ..CloneArgs::default()
@@ -151,10 +156,9 @@ pub fn thread(body: impl Fn() + Send + Sync + 'static) -> u32 {
     });
     loop {
         match fork::clone(&args, &UserFrame::new_user(at, STACK_TOP)) {
-            Ok(tid) => return tid,
             // The call is restarted, as in Linux.
             Err(ForkError::Signal) => user_mode(),
-            Err(other) => panic!("{other:?}"),
+            result => return result,
         }
     }
 }
