@@ -184,9 +184,6 @@ fn hang_up(group: &Group) {
 
 /// If the end of `p` makes its group an orphaned one, and a member is stopped, the members get SIGHUP and SIGCONT.
 fn orphan_check_of_own(p: &Process, group: &Group) {
-    if !group.may_be_stopped() {
-        return;
-    }
     if parent_of(p).is_some_and(|parent| group::controls(&parent, p)) {
         hang_up_if_orphaned(group, Some(p));
     }
@@ -261,8 +258,7 @@ fn leave_children(p: &Arc<Process>) {
 /// it: a child that has more rights by now has not agreed to be signalled by its parent.
 fn tell_of_death(child: &Process, from: &Process) {
     let signo = child.death_signal.load(Ordering::Relaxed);
-    if signo == 0 || child.ppid() != from.pid() || !signal::may_signal(child, &child.cred(), signo)
-    {
+    if signo == 0 || !signal::may_signal(child, &child.cred(), signo) {
         return;
     }
     let info = SigInfo::user(signo, code::USER, from.pid(), current().cred().uid);
@@ -354,10 +350,12 @@ fn become_zombie(p: &Arc<Process>) {
         family.living.remove(&pin, p.pid());
         family.zombies.push_back(&pin, p.pid());
         // In the same hold of the lock: a parent that wants no zombies must not find one.
-        let taken = notice.discards && wait4::take_listed(&pin, &mut family, p);
+        if notice.discards {
+            wait4::take_listed(&pin, &mut family, p);
+        }
         drop(family);
         drop(pin);
-        notify_parent(p, &parent, &notice, taken);
+        notify_parent(p, &parent, &notice, notice.discards);
         return;
     }
 }

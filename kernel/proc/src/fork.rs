@@ -116,10 +116,6 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         process.vfork_done.shut.store(true, Ordering::SeqCst);
         process.clone()
     });
-    // A killer of this exec group must not miss the processes that are about to be made.
-    if me.kill_pending() {
-        return Err(ForkError::Again);
-    }
     if let Err(why) = publish(args, &process, &new, signal) {
         if !has(raw::CLONE_THREAD) {
             undo(&process);
@@ -329,8 +325,8 @@ fn publish(
     let thread = args.flags & u64::from(raw::CLONE_THREAD) != 0;
     let mut threads = process.threads.lock();
     if thread {
-        // The end of the process, or an execve of another thread, kills those on the list.
-        if process.exiting.load(Ordering::SeqCst) || current().kill_pending() {
+        // The end of the process, or an execve of another thread, kills those on the list, which the caller is on.
+        if current().kill_pending() {
             return Err(ForkError::Again);
         }
         // A stop that has begun has marked the threads on the list; its maker passes the mark on to this one.
@@ -400,33 +396,23 @@ fn list_as_child(child: &Process) {
 fn list_as_sibling(child: &Process) {
     let me = current();
     let me = me.process();
-    let init = ids::find_process(1);
-    let mut orphaned = false;
     loop {
-        let parent = match orphaned {
-            false => ids::find_process(me.ppid()),
-            true => init.clone(),
-        };
-        let Some(parent) = parent.or_else(|| init.clone()) else {
-            return;
+        // A parent that has been reaped has given the caller to another one.
+        let Some(parent) = ids::find_process(me.ppid()) else {
+            continue;
         };
         let pin = ksync::pin();
         let mut family = parent.family.lock();
-        if family.closed {
-            // The parent is ending, and the caller has not been reparented yet.
-            orphaned = true;
-            continue;
-        }
-        if orphaned {
-            child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
-        } else if me.ppid() != parent.pid() {
+        if me.ppid() != parent.pid() {
             // The caller has been adopted; its old parent's number may be another's by now.
             continue;
-        } else {
-            // Adoption changes the caller's under this lock, too.
-            let signo = me.exit_signal.load(Ordering::SeqCst);
-            child.exit_signal.store(signo, Ordering::SeqCst);
         }
+        // The parent still has to give the caller away, if it is ending, and then gives this child away, too: it takes children
+        // until no child is left.
+        debug_assert!(!family.closed, "a parent without children");
+        // Adoption changes the caller's under this lock, too.
+        let signo = me.exit_signal.load(Ordering::SeqCst);
+        child.exit_signal.store(signo, Ordering::SeqCst);
         let strange = me.parent_exec_id.load(Ordering::Relaxed);
         child.parent_exec_id.store(strange, Ordering::Relaxed);
         child.ppid.store(parent.pid(), Ordering::SeqCst);

@@ -119,6 +119,7 @@ pub fn each_process(from: u32, f: impl FnMut(&Arc<Process>) -> bool) {
 }
 
 /// As [`each_process`], for processes whose id `wanted` accepts. `wanted` runs pinned, so it must not sleep, and can end the walk.
+/// The process whose id it gets may just have gone.
 pub fn each_process_where(
     from: u32,
     mut wanted: impl FnMut(&CpuPin, u32) -> ControlFlow<(), bool>,
@@ -129,9 +130,6 @@ pub fn each_process_where(
     while let Some(id) = PROCESSES.next(at, span) {
         at = id + 1;
         let pin = ksync::pin();
-        if PROCESSES.get(&pin, id).is_none() {
-            continue;
-        }
         let ControlFlow::Continue(accepted) = wanted(&pin, id) else {
             return;
         };

@@ -25,9 +25,6 @@ pub(super) fn reaper_of(p: &Process) -> Option<Arc<Process>> {
     if SUBREAPERS.load(Ordering::Relaxed) {
         let mut at = parent_of(p);
         while let Some(q) = at {
-            if q.pid() <= 1 {
-                break;
-            }
             if q.flag(pflag::SUBREAPER) && q.is_alive() {
                 return Some(q);
             }

@@ -390,7 +390,11 @@ pub fn take_zombie(parent: &Process, child: &Process) -> bool {
     let pin = ksync::pin();
     let mut family = parent.family.lock();
     // A zombie may still be on the list of living children, or in limbo.
-    listing(parent, child) == Listing::Zombie && take_listed(&pin, &mut family, child)
+    let listed = listing(parent, child) == Listing::Zombie;
+    if listed {
+        take_listed(&pin, &mut family, child);
+    }
+    listed
 }
 
 /// Where a child is, as [`listing`] finds it.
@@ -433,13 +437,14 @@ pub(super) fn claim(child: &Process) -> bool {
 }
 
 /// As `take_zombie`, for a zombie on the list in `family`, whose lock the caller holds.
-pub(super) fn take_listed(pin: &CpuPin, family: &mut Family, child: &Process) -> bool {
-    if !claim(child) {
-        return false;
-    }
+pub(super) fn take_listed(pin: &CpuPin, family: &mut Family, child: &Process) {
+    let claimed = claim(child);
+    debug_assert!(
+        claimed,
+        "a thread that claims a zombie takes it off its list"
+    );
     family.zombies.remove(pin, child.pid());
     child.listed_dead.store(false, Ordering::Relaxed);
-    true
 }
 
 fn finish(s: &State, child: &Arc<Process>) -> Look {

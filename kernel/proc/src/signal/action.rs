@@ -117,9 +117,6 @@ impl ActionTable {
     /// flags or a mask.
     pub fn reset_for_exec(&self) {
         let mut entries = self.entries.lock();
-        if entries.is_empty() {
-            return;
-        }
         entries.retain(|(_, a)| a.handler == SIG_IGN);
         for (_, a) in entries.iter_mut() {
             *a = Action {

@@ -100,12 +100,12 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     queue(t.process(), Whom::Thread(t), info, current().payer(), 0)
 }
 
-/// Whether the signal is dropped at once because it is ignored.
+/// Whether the signal is dropped at once because it is ignored. No process ignores SIGKILL or SIGSTOP.
 fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, info: &SigInfo) -> bool {
     let signo = info.signo;
     let ignored = shared.actions.ignores(signo)
         || p.pid() == 1 && shared.actions.is_default(signo) && spares_init(info);
-    if !ignored || signo == sig::KILL || signo == sig::STOP {
+    if !ignored {
         return false;
     }
     // A blocked signal is kept: its action may change before it is unblocked. The mask of a leader that has exited
