@@ -404,6 +404,10 @@ fn the_children_of_another_thread_are_left_out_on_request() {
         // The leader gets those of a thread that has ended.
         assert_eq!(wait_with(own), Err(WaitError::NoChild));
         join(tid);
+        // No other thread does.
+        join(thread(move || {
+            assert_eq!(wait_with(own), Err(WaitError::NoChild))
+        }));
         assert!(matches!(wait_with(own), Ok(Some((_, status))) if status == exited(3)));
     });
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use abi::raw::general as raw;
 use proc::exit::{exit_group, exit_thread};
 use proc::reaper::set_subreaper;
-use proc::signal;
+use proc::signal::{self, sig};
 use proc::wait4::{Children, Event, Kind, Options, WaitError};
 use proc::{UserThreadExt, ids};
 use signals::*;
@@ -230,6 +230,10 @@ const TOGETHER: u8 = 7;
 
 /// Makes threads that make threads, all of which end soon, and ends as told.
 fn live_and_end(end: End, pause: usize) -> ! {
+    if pause.is_multiple_of(2) {
+        // Memory, whose end is part of the process's.
+        exec();
+    }
     for n in 0..3 {
         // The process may be ending already.
         let _ = try_thread(move || {
@@ -250,12 +254,17 @@ fn live_and_end(end: End, pause: usize) -> ! {
     }
 }
 
-/// What /proc shows of a process: read while it ends.
+/// What /proc shows of a process, read while it ends, and a signal to it.
 fn look(pid: u32) {
     if let Some(p) = ids::find_process(pid) {
         let before = p.times().user_ns;
         assert_ne!(p.comm()[0], 0, "a process has a name");
         let _ = signal::action(&p, USR1);
+        // It ignores this one.
+        assert_eq!(
+            signal::queue_process(&p, my_info(sig::URG, QUEUE, 0)),
+            Ok(())
+        );
         p.each_thread(|t| t.process().pid() == pid);
         assert!(p.times().user_ns >= before, "used time decreases");
     }

@@ -31,14 +31,15 @@ fn as_leader(body: impl Fn() + Send + Sync + 'static) {
     });
 }
 
-/// A process that forks children and waits for them until it is killed. Its children stay in the group that it is in.
+/// A process that forks children and waits for them, and then until it is killed. Its children are in the group that it is in.
 fn forker() -> u32 {
     fork(|| {
-        loop {
+        for _ in 0..60 {
             try_fork(|| 0);
             let _ = wait(Children::Any);
             user_mode();
         }
+        idle()
     })
 }
 
@@ -203,6 +204,7 @@ fn each_terminal_that_a_session_gets_is_given_back_once() {
                     }
                     _ => assert!(number(session.terminal()) <= STEPS * CPUS as u64),
                 }
+                user_mode();
             }
         });
         let session = me().session().expect("no thread moves it");

@@ -349,6 +349,8 @@ fn a_check_of_a_group_sends_nothing() {
         let pid = job(|| idle());
         for _ in 0..3 {
             assert_eq!(kill_group(pid, 0), Ok(()));
+            // It ignores this one.
+            assert_eq!(kill_group(pid, sig::URG), Ok(()));
         }
         nap(5);
         assert_eq!(poll_event(Children::Any), None);

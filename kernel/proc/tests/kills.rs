@@ -329,29 +329,6 @@ fn a_process_whose_leader_has_ended_takes_signals() {
     });
 }
 
-#[test]
-fn the_mask_of_a_leader_that_has_ended_keeps_an_ignored_signal() {
-    on(2, || {
-        for blocks in [true, false] {
-            let pid = fork(move || {
-                ignore(USR1);
-                thread(move || {
-                    block(&[USR1]);
-                    until(|| ids::find_thread(me().pid()).is_none());
-                    raise(USR1);
-                    exit_group(drain_numbers(ALL).len() as u32);
-                });
-                if blocks {
-                    block(&[USR1]);
-                }
-                exit_thread(0)
-            });
-            let status = exited(u8::from(blocks));
-            assert_eq!(wait(Children::Any), Ok((pid, status)));
-        }
-    });
-}
-
 /// Waits for the signal about a child: signal, code, pid and status.
 fn told(signo: u8) -> (i32, u32, i32) {
     let info = sigwait(SigSet::one(signo), None).expect("a signal");

@@ -1,17 +1,20 @@
 //! Kills that meet forks, exits and waits, with a switch possible at every access to an atomic.
 #![cfg(shuttle)]
 
+#[path = "support/signals.rs"]
+mod signals;
 mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use proc::UserThreadExt;
+use proc::reaper::set_subreaper;
 use proc::signal::{self, SigInfo, code, sig};
 use proc::wait4::Children;
-use support::{exited, fork, nap, on, user_mode, wait};
-use task::ids;
+use proc::{UserThreadExt, ids};
+use signals::{default, idle, ignore, until};
+use support::{clone, exited, fork, kill, me, nap, on, user_mode, wait};
 
 /// The tasks of the model checker: the test, two CPUs' first threads, the boot thread, init, and what init makes.
 const INIT: usize = 4;
@@ -29,7 +32,7 @@ fn a_kill_reaches_a_child_that_is_being_made() {
             let (theirs, target) = (sent.clone(), next.clone());
             let killer = fork(move || {
                 let tid = target.load(SeqCst);
-                if let Some(thread) = ids::hold_thread(tid) {
+                if let Some(thread) = task::ids::hold_thread(tid) {
                     let info = SigInfo::user(sig::KILL, code::USER, 1, 0);
                     signal::send_process(thread.process(), info);
                     theirs.store(1, SeqCst);
@@ -60,4 +63,103 @@ fn a_kill_reaches_a_child_that_is_being_made() {
         kills > 0 && kills < schedules,
         "{kills} of {schedules} kills found a child"
     );
+}
+
+/// A fork during which all processes are killed makes no child that lives on.
+#[test]
+fn no_child_escapes_a_kill_of_all_processes() {
+    vm_host::one_stop::everywhere(INIT + 1, || {
+        on(2, || {
+            fork(|| {
+                // The kill may have come first.
+                let _ = clone(0, || idle());
+                idle()
+            });
+            ids::each_process(2, |p| kill(p.pid(), sig::KILL));
+            while wait(Children::Any).is_ok() {}
+        });
+    });
+}
+
+/// A zombie whose parent ends and is reaped is that of the next parent, until that one waits for it.
+#[test]
+fn a_zombie_whose_parent_is_reaped_is_reported_by_the_next_one() {
+    vm_host::one_stop::everywhere(INIT + 2, || {
+        on(2, || {
+            let child = Arc::new(AtomicU32::new(0));
+            let theirs = child.clone();
+            let parent = fork(move || {
+                theirs.store(fork(|| 3), SeqCst);
+                0
+            });
+            assert_eq!(wait(Children::Pid(parent)), Ok((parent, exited(0))));
+            // It ends meanwhile.
+            nap(1);
+            let child = child.load(SeqCst);
+            assert_eq!(wait(Children::Pid(child)), Ok((child, exited(3))));
+        });
+    });
+}
+
+/// Waits until each process but init has been reaped.
+fn until_no_process_is_left() {
+    until(|| {
+        let mut left = 0;
+        ids::each_process(2, |_| {
+            left += 1;
+            true
+        });
+        left == 0
+    });
+}
+
+/// A reaper that ends gives away a zombie that it has just got, and wants to discard.
+#[test]
+fn a_zombie_whose_reaper_ends_is_reported_to_the_next_one_or_gone() {
+    vm_host::one_stop::everywhere(INIT + 2, || {
+        on(2, || {
+            fork(|| {
+                set_subreaper(&me(), true);
+                ignore(sig::CHLD);
+                let parent = fork(|| {
+                    default(sig::CHLD);
+                    let zombie = fork(|| 0);
+                    until(|| ids::find_process(zombie).is_some_and(|p| p.is_zombie()));
+                    0
+                });
+                until(|| ids::find_process(parent).is_none_or(|p| p.is_ending()));
+                0
+            });
+            while wait(Children::Any).is_ok() {}
+            until_no_process_is_left();
+        });
+    });
+}
+
+/// Kills all processes but init, and waits for one of them. False if none is left.
+fn wait_while_killing() -> bool {
+    ids::each_process(2, |p| kill(p.pid(), sig::KILL));
+    wait(Children::Any).is_ok()
+}
+
+/// Two processes end, one of which is to get the children of the other.
+#[test]
+fn an_orphan_goes_to_no_reaper_that_has_ended() {
+    vm_host::one_stop::everywhere(INIT + 2, || {
+        on(2, || {
+            let reaper = fork(|| {
+                set_subreaper(&me(), true);
+                let parent = fork(|| {
+                    fork(|| idle());
+                    0
+                });
+                until(|| ids::find_process(parent).is_none_or(|p| p.is_ending()));
+                0
+            });
+            assert_eq!(wait(Children::Pid(reaper)), Ok((reaper, exited(0))));
+            // The orphan is killed once it is a child, and no process is left.
+            while wait_while_killing() {}
+            until_no_process_is_left();
+        });
+    });
 }

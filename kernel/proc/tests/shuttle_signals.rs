@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use proc::exit::exit_thread;
+use proc::exit::{exit_group, exit_thread};
 use proc::group::setpgid;
 use proc::signal::{self, SigSet, sig};
 use proc::wait4::Children;
@@ -444,6 +444,30 @@ fn the_end_of_a_child_beside_an_execve_is_signalled_once() {
             let (_, status) = wait(Children::Pid(pid)).expect("a child");
             let signals = [sig::CHLD, USR1].map(exited);
             assert!(signals.contains(&status), "{status:#x}");
+        });
+    });
+}
+
+/// A thread exits with its process while another one is stopped, and has not noticed yet.
+#[test]
+fn a_process_that_exits_is_not_reported_as_stopped() {
+    // One more CPU, on which a thread begins.
+    one_stop::everywhere(SECOND + 1, || {
+        on(3, || {
+            let pid = fork(|| {
+                let stops = thread(|| raise_here(sig::STOP));
+                while ids::find_thread(stops).is_some_and(|t| t.state_letter() != b'T') {
+                    hal::cpu::relax();
+                }
+                exit_group(3)
+            });
+            let event = loop {
+                match poll_event(Children::Pid(pid)) {
+                    Some(event) => break event,
+                    None => hal::cpu::relax(),
+                }
+            };
+            assert_eq!(event, ended(exited(3)));
         });
     });
 }

@@ -7,6 +7,7 @@ mod support;
 
 use abi::raw::general as raw;
 use hal::UserFrame;
+use hal::frame::VECTOR_SYSCALL;
 use hal::uaccess::UserPtr;
 use proc::process::Process;
 use proc::rlimit::Limit;
@@ -215,6 +216,23 @@ fn the_limit_lets_standard_signals_through() {
 }
 
 #[test]
+fn signals_to_a_zombie_count_for_nobody() {
+    as_child(|| {
+        become_user(1000);
+        limit_pending(&me(), 2);
+        block(&[RT]);
+        let zombie = fork(|| 0);
+        until(|| ids::find_process(zombie).is_some_and(|p| p.is_zombie()));
+        for value in 0..5 {
+            assert_eq!(queue(zombie, RT, value), Ok(()));
+        }
+        queue_all(RT, 0..2);
+        assert_eq!(drain_values(SigSet::one(RT)), [0, 1]);
+        assert!(wait(Children::Pid(zombie)).is_ok());
+    });
+}
+
+#[test]
 fn a_full_queue_does_not_stop_a_kill() {
     on(2, || {
         let pid = fork(|| {
@@ -322,8 +340,12 @@ fn a_handler_blocks_its_signal_and_its_mask_until_it_returns() {
         return_with(&mut frame);
         assert!(handles(&frame, TERM), "{frame:?}");
         assert_eq!(mask(), SigSet::of(&[TERM, USR1, USR2]));
+        assert_eq!(frame.syscall_number(), None);
         frame.rbx = 0;
+        // sigreturn(2) is a system call, which is over when it has restored the registers.
+        (frame.vector, frame.error) = (VECTOR_SYSCALL, u64::from(raw::__NR_rt_sigreturn));
         handler_returns(&mut frame);
+        assert_eq!(frame.syscall_number(), None);
         assert_eq!(mask(), SigSet::one(USR1));
         let before = computing();
         assert_eq!(
@@ -332,6 +354,37 @@ fn a_handler_blocks_its_signal_and_its_mask_until_it_returns() {
         );
         return_with(&mut frame);
         assert_eq!(frame.rip, program_at());
+    });
+}
+
+#[test]
+fn a_handler_that_interrupts_a_call_is_not_part_of_it() {
+    as_program(|| {
+        catch(TERM);
+        raise(TERM);
+        let mut frame = after_call(5);
+        return_with(&mut frame);
+        assert!(handles(&frame, TERM));
+        assert_eq!(frame.syscall_number(), None);
+    });
+}
+
+#[test]
+fn a_program_does_not_return_from_a_handler_to_an_address_of_the_kernel() {
+    /// The offset of the saved `rip` in the context, which is at the stack pointer when the handler has returned.
+    const RIP: u64 = 8 * (5 + 16);
+    as_program(|| {
+        for (rip, ok) in [(hal::USER_END - 1, true), (hal::USER_END, false)] {
+            catch(TERM);
+            raise(TERM);
+            let mut frame = computing();
+            return_with(&mut frame);
+            frame.rsp += 8;
+            let saved = UserPtr::<u64>::new(frame.rsp + RIP);
+            assert_eq!(saved.read(), Ok(program_at()));
+            saved.write(&rip).expect("the program's stack");
+            assert_eq!(signal::sigreturn(&current(), &mut frame).is_ok(), ok);
+        }
     });
 }
 
@@ -470,6 +523,19 @@ fn a_handler_without_room_for_its_frame_ends_the_process() {
             frame.rsp = 0x1000;
         });
         assert_eq!(no_stack_for_segv, segv);
+        let full_stack = status_of_delivery(|frame| {
+            let stack = AltStack {
+                sp: STACK_TOP - STACK_BYTES / 2,
+                size: 0x1000,
+                flags: 0,
+            };
+            current().set_altstack(stack);
+            catch(USR1);
+            raise(USR1);
+            // There is memory below, but it is not part of the stack.
+            frame.rsp = stack.sp + 0x100;
+        });
+        assert_eq!(full_stack, segv);
     });
 }
 

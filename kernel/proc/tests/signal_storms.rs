@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use abi::raw::general as raw;
 use hal::UserFrame;
 use proc::signal::{self, AltStack, RestartBlock, SigInfo, SigSet, code, sig};
-use proc::{SignalExt, UserThreadExt, ids};
+use proc::{SignalExt, ids};
 use signals::*;
 use storms::{CPUS, Meeting, Sum, change_action, on_all, storm};
 use support::{me, user_mode};
@@ -62,23 +62,28 @@ impl Mail {
     }
 }
 
-/// Sends signals that mean nothing to the threads: the process ignores one, and each thread blocks the others.
-fn send_idle_signals(random: &mut Random) {
-    match random.below(4) {
+/// Sends signals that no thread acts on, or takes one: each is blocked, or is dropped by a change of its action.
+fn send_ignored_signals(random: &mut Random) {
+    match random.below(8) {
         0 => raise(TERM),
         1 => raise(sig::URG),
-        2 => {
+        2..4 => raise(sig::CONT),
+        4..6 => {
             raise(USR2);
             ignore(USR2);
+            default(USR2);
         }
-        _ => default(USR2),
+        _ => {
+            let taken = signal::take(&current(), SigSet::one(USR2));
+            assert!(taken.is_none_or(|info| info.signo == USR2), "{taken:?}");
+        }
     }
 }
 
 #[test]
 fn threads_of_a_process_lose_no_value_that_they_send_one_another() {
     on_all(|| {
-        block(&[VALUES.as_slice(), &[TERM, USR2, sig::URG]].concat());
+        block(&[VALUES.as_slice(), &[TERM, USR2, sig::CONT, sig::URG]].concat());
         let mail = Mail::default();
         let theirs = mail.clone();
         let tids: Arc<[AtomicU32; CPUS]> = Arc::default();
@@ -95,11 +100,11 @@ fn threads_of_a_process_lose_no_value_that_they_send_one_another() {
                         theirs.take();
                     }
                     5 => change_action(random),
-                    6 => send_idle_signals(random),
+                    6 => send_ignored_signals(random),
                     7 => set_mask(SigSet(mask().0 ^ SigSet::one(USR1).0)),
                     8 if random.one_in(4) => theirs.burst(random, &*tids),
                     9 => assert!(mask().has(VALUES[0])),
-                    10 => me().each_thread(|t| t.process().pid() == me().pid()),
+                    10 => (0..10).for_each(|_| me().each_thread(|t| !t.is_kernel())),
                     _ => user_mode(),
                 }
             }
@@ -109,7 +114,7 @@ fn threads_of_a_process_lose_no_value_that_they_send_one_another() {
         while mail.take() {}
         ignore(USR2);
         assert_eq!(mail.came.get(), mail.sent.get());
-        assert_eq!(pending().0 & !SigSet::of(&[TERM, sig::URG]).0, 0);
+        assert_eq!(pending().0 & !SigSet::of(&[TERM, sig::CONT, sig::URG]).0, 0);
     });
 }
 
@@ -186,8 +191,8 @@ fn each_signal_to_threads_that_run_handlers_is_handled_once() {
         let (registered, ended) = (Meeting::of(CPUS), Meeting::of(CPUS));
         storm(CPUS, move |n, random| {
             tids[n].store(current().tid(), SeqCst);
-            unblock(&[RT]);
             registered.join();
+            unblock(&[RT]);
             let mut frame = computing();
             frame.rsp = top(n);
             for until in 0..STEPS as u64 {

@@ -517,6 +517,7 @@ fn without_a_handler_a_call_is_restarted() {
             let mut frame = after_call(result);
             return_with(&mut frame);
             assert_eq!((frame.rip, frame.rax), (program_at(), 1));
+            assert_eq!(frame.syscall_number(), None, "the call is still to begin");
         }
         let mut frame = after_call(restart::BY_BLOCK);
         return_with(&mut frame);

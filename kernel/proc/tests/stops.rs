@@ -589,6 +589,11 @@ fn init_is_not_stopped() {
             user_mode();
             raise_here(signo);
             user_mode();
+            // Kept while it is blocked, and then of no effect.
+            block(&[signo]);
+            raise(signo);
+            unblock(&[signo]);
+            user_mode();
         }
         assert!(!me().is_ending() && !current().kill_pending());
     });

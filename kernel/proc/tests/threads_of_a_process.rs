@@ -8,16 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use abi::raw::general as raw;
-use proc::fork::{CloneArgs, ForkError};
+use hal::UserFrame;
+use hal::frame::VECTOR_SYSCALL;
+use hal::sim::program;
+use proc::fork::{self, CloneArgs, ForkError};
 use proc::futex::{self, ANY};
 use proc::process::flag;
 use proc::reaper::set_subreaper;
 use proc::signal::{SigSet, action, sig};
-use proc::wait4::{Children, WaitError};
+use proc::wait4::{self, Children, Kind, Options, WaitError};
 use proc::{SignalExt, UserThreadExt, exit, ids, with_files, with_fs};
 use programs::{
     MEMORY, THREAD, catch, clone_thread, count, create, fork_with, in_child, join, load, next,
-    store, thread, until_asleep, with_memory,
+    store, thread, until, until_asleep, with_memory,
 };
 use support::{exited, fork, kill, me, nap, on, poll, user_mode, wait};
 use task::current::current;
@@ -378,6 +381,64 @@ fn a_process_lives_on_when_its_leader_has_exited() {
         // The code of the thread that exits last counts.
         assert_eq!(wait(Children::Any), Ok((child, exited(6))));
         assert_eq!(ended.load(SeqCst), 1);
+    });
+}
+
+#[test]
+fn a_process_keeps_the_name_of_a_leader_that_has_exited() {
+    on(2, || {
+        let child = fork(|| {
+            current().set_comm(b"leader");
+            let leader = me().pid();
+            let leader_is_gone = move || until(|| ids::find_thread(leader).is_none());
+            thread(move || {
+                leader_is_gone();
+                current().set_comm(b"other");
+            });
+            thread(move || {
+                leader_is_gone();
+                until(|| me().thread_count() == 1);
+                let kept = me().comm().starts_with(b"leader\0");
+                exit::exit_group(u32::from(kept));
+            });
+            exit::exit_thread(0)
+        });
+        assert_eq!(wait(Children::Any), Ok((child, exited(1))));
+    });
+}
+
+#[test]
+fn a_new_thread_begins_outside_of_the_call_that_made_it() {
+    on(2, || {
+        let begin = program::add(|frame| {
+            assert_eq!((frame.syscall_number(), frame.rax), (None, 0));
+            exit::exit_group(3)
+        });
+        let mut frame = UserFrame::new_user(begin, 0);
+        frame.vector = VECTOR_SYSCALL;
+        frame.error = u64::from(raw::__NR_clone);
+        frame.rax = frame.error;
+        let child = fork::clone(&CloneArgs::default(), &frame).expect("memory for a process");
+        let all = Options {
+            exited: true,
+            kind: Kind::All,
+            ..Options::default()
+        };
+        let report = wait4::wait(Children::Any, all).expect("a child");
+        assert_eq!(report.map(|report| report.pid), Some(child));
+    });
+}
+
+#[test]
+fn a_walk_over_processes_goes_on_as_long_as_it_is_wanted() {
+    on(2, || {
+        let children = [(); 3].map(|()| fork(|| 0));
+        let mut seen = Vec::new();
+        ids::each_process(children[0], |p| {
+            seen.push(p.pid());
+            seen.len() < 2
+        });
+        assert_eq!(seen, children[..2]);
     });
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use proc::signal::{self, Action};
 use vm_host::random::Random;
 
-use crate::signals::{join_all, run_child, thread, until};
+use crate::signals::{join_all, run_child, thread};
 use crate::support::{me, on, user_mode};
 
 /// The CPUs of a storm's machine.
@@ -38,10 +38,10 @@ impl Meeting {
         }
     }
 
-    /// Comes, and waits for the others.
+    /// Comes, and waits for the others; not asleep, so that all go on at the same time.
     pub fn join(&self) {
         self.come.fetch_add(1, SeqCst);
-        until(|| self.come.load(SeqCst) >= self.expected);
+        meanwhile(|| self.come.load(SeqCst) < self.expected, hal::cpu::relax);
     }
 }
 
