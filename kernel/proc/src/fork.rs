@@ -368,6 +368,7 @@ fn join_parents_group(child: &Process, signal: u32) -> bool {
     loop {
         // The caller is a member, so the group goes on unless setpgid moves the caller meanwhile.
         let Some(group) = ids::group(&pin, p.pgid()) else {
+            ksync::relax();
             continue;
         };
         let joined = group.join(&pin, child, group.fork_shard(&pin), || {

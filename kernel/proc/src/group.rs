@@ -13,7 +13,7 @@ use ksync::atomic::Ordering;
 
 use ksync::{CpuPin, SpinGuard};
 
-use self::record::{Members, Shard};
+use self::record::{Members, NO_SHARD, Shard};
 use super::ids::{self, Id};
 use super::lock;
 use super::process::{Process, flag};
@@ -94,7 +94,7 @@ impl Group {
         s.len.fetch_add(1, Ordering::Relaxed);
         p.pgid.store(self.pgid(), Ordering::Relaxed);
         p.sid.store(self.session.sid(), Ordering::Relaxed);
-        p.group_shard.store(shard, Ordering::Relaxed);
+        p.group_shard.store(shard, Ordering::Release);
         p.group_signal.store(signal, Ordering::Relaxed);
         Joined::Yes
     }
@@ -102,8 +102,10 @@ impl Group {
     /// Takes `p` out of the group, and ends the group if that was the last member. False if `p` is not in the group any
     /// more: setpgid has moved it.
     pub(super) fn leave(&self, pin: &CpuPin, p: &Process) -> bool {
-        let shard = p.group_shard.load(Ordering::Relaxed);
-        let s = &self.shards[shard as usize];
+        let shard = p.group_shard.load(Ordering::Acquire);
+        let Some(s) = self.shards.get(shard as usize) else {
+            return false;
+        };
         let mut members = s.members.lock();
         if !self.has(&members, p, shard) {
             return false;
@@ -116,10 +118,13 @@ impl Group {
         true
     }
 
-    /// Whether `p` is in the shard `index`, whose lock the caller holds. False if the group has ended: another group
-    /// may have its id by now.
+    /// Whether `p` is in the shard `index`, whose lock the caller holds, and which `p` has named before. False if the group
+    /// has ended: another group may have its id by now.
+    ///
+    /// A move holds the locks of two shards, which need not be this one. So it writes [`NO_SHARD`], the new group, and the new shard, in
+    /// this order: `p` never names a group and a shard that it has not been in together.
     fn has(&self, members: &Members, p: &Process, index: u32) -> bool {
-        !members.closed && p.pgid() == self.pgid() && p.group_shard.load(Ordering::Relaxed) == index
+        !members.closed && p.pgid() == self.pgid() && p.group_shard.load(Ordering::Acquire) == index
     }
 
     fn take_off(pin: &CpuPin, s: &Shard, members: &mut Members, p: &Process) -> u32 {
@@ -262,11 +267,14 @@ fn move_to(
     let Some(old) = ids::group(pin, p.pgid()) else {
         return Moved::Again;
     };
-    let index = p.group_shard.load(Ordering::Relaxed);
-    let (from, to) = (&*old.shards[index as usize], &*group.shards[0]);
     if ptr::eq(old, group) {
         return Moved::Done;
     }
+    let index = p.group_shard.load(Ordering::Acquire);
+    let Some(from) = old.shards.get(index as usize) else {
+        return Moved::Again;
+    };
+    let to = &*group.shards[0];
     let emptied = {
         let (mut left, mut members) = lock_both(from, to);
         // The thread that reaps `p` marks it reaped before it takes it out of its group: so it finds `p` either in the
@@ -280,9 +288,10 @@ fn move_to(
         let emptied = Group::take_off(pin, from, &mut left, p) == 0;
         members.list.push_back(pin, p.pid());
         to.len.fetch_add(1, Ordering::SeqCst);
-        p.pgid.store(group.pgid(), Ordering::Relaxed);
+        p.group_shard.store(NO_SHARD, Ordering::Relaxed);
+        p.pgid.store(group.pgid(), Ordering::Release);
         p.sid.store(group.session.sid(), Ordering::Relaxed);
-        p.group_shard.store(0, Ordering::Relaxed);
+        p.group_shard.store(0, Ordering::Release);
         // `p` joins after the group's last signal, so its children have not missed that signal.
         let last = group.signals.load(Ordering::SeqCst);
         p.group_signal.store(last, Ordering::Relaxed);
@@ -340,7 +349,10 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
                 match Group::create(p.id.clone(), session) {
                     Some(group) => (group, true),
                     // A shell and its child both call setpgid for the child: the other one created the group first.
-                    None => continue,
+                    None => {
+                        ksync::relax();
+                        continue;
+                    }
                 }
             }
             _ => return Err(GroupError::NotPermitted),
@@ -361,6 +373,7 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
         }
         // The obstacle is the end of a group or a move by another thread, and does not last.
         task::sched::yield_now();
+        ksync::relax();
     }
 }
 
@@ -377,6 +390,7 @@ pub fn setsid() -> Result<u32, GroupError> {
         Moved::Done
     ) {
         task::sched::yield_now();
+        ksync::relax();
     }
     Ok(me.pid())
 }

@@ -27,6 +27,7 @@ use task::usage::Times;
 use task::wait::WaitQueue;
 use vfs::{FdTable, FsUse};
 
+use super::group::record::NO_SHARD;
 use super::itimer::state::{CpuTimers, RealSlot, set_cpu_limit};
 use super::lock;
 use super::rlimit::{Resource, Rlimits};
@@ -285,7 +286,7 @@ impl Process {
             flags: AtomicU32::new(b.flags),
             pgid: AtomicU32::new(0),
             sid: AtomicU32::new(0),
-            group_shard: AtomicU32::new(0),
+            group_shard: AtomicU32::new(NO_SHARD),
             group_signal: AtomicU32::new(0),
             group_links: IdLinks::new(),
             signals: IrqSpin::new(b.signals),
@@ -341,7 +342,7 @@ impl Process {
 
     /// The process group id.
     pub fn pgid(&self) -> u32 {
-        self.pgid.load(Ordering::Relaxed)
+        self.pgid.load(Ordering::Acquire)
     }
 
     /// The session id.

@@ -467,7 +467,8 @@ pub fn release(p: &Process) {
             // The process is in no group. Had its pgid changed, the group would have ended because setpgid moved the
             // process meanwhile.
             None if p.pgid() == pgid => break,
-            _ => {}
+            // Another thread is moving it.
+            _ => ksync::relax(),
         }
     }
     ids::withdraw_process(p);

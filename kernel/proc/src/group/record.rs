@@ -101,6 +101,9 @@ pub struct Group {
 /// Keeps other signals to the group from being sent until it is dropped.
 pub(crate) type GroupSignal<'a> = MutexGuard<'a, (), lock::GroupSignalLock>;
 
+/// What a process names in place of its shard while it is in no group, or is being moved.
+pub(crate) const NO_SHARD: u32 = u32::MAX;
+
 /// Most shards of a group. With more CPUs than that, several CPUs share a shard.
 const MAX_SHARDS: usize = 9;
 

@@ -9,9 +9,11 @@ use proc::wait4::Children;
 use crate::programs::try_thread;
 use crate::support::{fork, on, user_mode, wait};
 
-/// The first task that a process of the model begins: before it are the test, two CPUs' first threads, the boot thread, init,
-/// and the process's first thread.
-const FIRST: usize = 6;
+/// The first task that a process of the model begins, on so many CPUs: before it are the test, the CPUs' first threads, the boot
+/// thread, init, and the process's first thread.
+const fn first_task(cpus: usize) -> usize {
+    4 + cpus
+}
 
 /// What a thread does.
 pub type Body = Arc<dyn Fn() + Send + Sync>;
@@ -29,23 +31,36 @@ pub struct Model {
 /// Runs the model in each schedule in which one of its threads is stopped once, while the others run as far as they can.
 /// Nothing that a thread does may wait for another without a wake-up. Returns the number of schedules.
 pub fn everywhere(make: impl Fn() -> Model + Copy + Send + Sync + 'static) -> usize {
+    everywhere_on(2, 0, make)
+}
+
+/// As [`everywhere`], on so many CPUs, where `begin` makes so many other tasks. With a CPU for each thread, one that is stopped
+/// where it cannot be preempted holds up no other.
+pub fn everywhere_on(
+    cpus: usize,
+    made: usize,
+    make: impl Fn() -> Model + Copy + Send + Sync + 'static,
+) -> usize {
     let threads = make().threads.len();
-    let stop = |n| vm_host::one_stop::everywhere(FIRST + n, move || run(make()));
+    let stop = |n| {
+        let run = move || run(cpus, make());
+        vm_host::one_stop::everywhere(first_task(cpus) + made + n, run)
+    };
     (0..threads).map(stop).sum()
 }
 
 /// As [`everywhere`], in schedules at random.
 pub fn at_random(make: impl Fn() -> Model + Copy + Send + Sync + 'static) {
-    shuttle::check_random(move || run(make()), vm_host::random_schedules::asked(60));
+    shuttle::check_random(move || run(2, make()), vm_host::random_schedules::asked(60));
 }
 
-fn run(model: Model) {
+fn run(cpus: usize, model: Model) {
     let Model {
         begin,
         threads,
         check,
     } = model;
-    on(2, move || {
+    on(cpus, move || {
         let child = fork(move || {
             begin();
             for body in &threads {

@@ -1,0 +1,262 @@
+//! Changes of process groups that meet forks, ends, reaping and one another, with a switch possible at every access to an atomic.
+#![cfg(shuttle)]
+
+mod models;
+mod programs;
+#[path = "support/signals.rs"]
+mod signals;
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use abi::raw::general as raw;
+use ksync::atomic::{AtomicU32, Ordering::SeqCst};
+use models::{Body, Model, everywhere_on};
+use proc::Process;
+use proc::group::{GroupError, setpgid, setsid};
+use proc::ids;
+use proc::signal::sig;
+use proc::wait4::Children;
+use signals::{ended, idle, idler, kill_group, next_event, until};
+use support::{clone, exited, fork, me, wait};
+
+/// Pids that the parts of a model tell one another.
+#[derive(Clone, Default)]
+struct Pids(Arc<[AtomicU32; 4]>);
+
+impl Pids {
+    fn set(&self, n: usize, pid: u32) {
+        self.0[n].store(pid, SeqCst);
+    }
+
+    fn get(&self, n: usize) -> u32 {
+        self.0[n].load(SeqCst)
+    }
+}
+
+/// A part that uses the pids.
+fn part(pids: &Pids, act: impl Fn(&Pids) + Send + Sync + 'static) -> Body {
+    let pids = pids.clone();
+    Arc::new(move || act(&pids))
+}
+
+/// Waits until a child has ended. It stays a zombie.
+fn until_ended(pid: u32) {
+    until(|| ids::find_process(pid).is_some_and(|p| p.is_zombie()));
+}
+
+/// A process that leads a group.
+fn leader() -> u32 {
+    let pid = idler();
+    assert_eq!(setpgid(pid, pid), Ok(()));
+    pid
+}
+
+/// The process `pid`, which init has got when its parent ended, gets the signals to the group that it names.
+fn end_by_group(pid: u32) {
+    let pgid = ids::find_process(pid).expect("it idles").pgid();
+    assert_eq!(kill_group(pgid, sig::KILL), Ok(()), "group {pgid}");
+    assert_eq!(
+        next_event(Children::Pid(pid)),
+        (pid, ended(sig::KILL.into()))
+    );
+}
+
+/// As [`end_by_group`] for each of these that has not ended with one of the others. No group of theirs is left.
+fn end_by_groups(pids: &Pids, members: &[usize]) {
+    for pid in members.iter().map(|&n| pids.get(n)) {
+        if ids::find_process(pid).is_some_and(|p| !p.is_ending() && !p.is_zombie()) {
+            end_by_group(pid);
+        }
+    }
+    while wait(Children::Any).is_ok() {}
+    for pid in members.iter().map(|&n| pids.get(n)) {
+        assert!(ids::find_group(pid).is_none(), "a group without a member");
+    }
+}
+
+fn model(
+    pids: &Pids,
+    begin: impl Fn(&Pids) + Send + Sync + 'static,
+    threads: Vec<Body>,
+    members: &'static [usize],
+) -> Model {
+    let theirs = pids.clone();
+    Model {
+        begin: part(pids, begin),
+        threads,
+        check: Box::new(move |status| {
+            assert_eq!(status, exited(0));
+            end_by_groups(&theirs, members);
+        }),
+    }
+}
+
+/// Tries a model of two threads, with a CPU for each and one for init. Before that so many other processes begin.
+fn explore(made: usize, make: fn() -> Model) {
+    everywhere_on(3, made, make);
+}
+
+#[test]
+fn a_process_joins_no_group_that_ends() {
+    explore(2, || {
+        let pids = Pids::default();
+        let begin = |pids: &Pids| {
+            let leader = fork(|| 0);
+            assert_eq!(setpgid(leader, leader), Ok(()));
+            until_ended(leader);
+            pids.set(0, leader);
+            pids.set(1, idler());
+        };
+        let joins = part(&pids, |pids| {
+            let joined = setpgid(pids.get(1), pids.get(0));
+            assert!(matches!(joined, Ok(()) | Err(GroupError::NotPermitted)));
+        });
+        let reaps = part(&pids, |pids| {
+            assert_eq!(
+                wait(Children::Pid(pids.get(0))),
+                Ok((pids.get(0), exited(0)))
+            );
+        });
+        model(&pids, begin, vec![joins, reaps], &[1])
+    });
+}
+
+#[test]
+fn a_process_that_two_threads_move_is_in_one_group() {
+    explore(3, || {
+        let pids = Pids::default();
+        let begin = |pids: &Pids| {
+            (0..2).for_each(|n| pids.set(n, leader()));
+            pids.set(2, idler());
+        };
+        let moves = |n| {
+            part(&pids, move |pids| {
+                assert_eq!(setpgid(pids.get(2), pids.get(n)), Ok(()));
+            })
+        };
+        model(&pids, begin, vec![moves(0), moves(1)], &[2, 0, 1])
+    });
+}
+
+#[test]
+fn a_zombie_that_is_moved_while_it_is_reaped_is_in_no_group() {
+    explore(2, || {
+        let pids = Pids::default();
+        let begin = |pids: &Pids| {
+            pids.set(0, leader());
+            let zombie = fork(|| 0);
+            until_ended(zombie);
+            pids.set(1, zombie);
+        };
+        let moves = part(&pids, |pids| {
+            let moved = setpgid(pids.get(1), pids.get(0));
+            assert!(matches!(moved, Ok(()) | Err(GroupError::NoProcess)));
+        });
+        let reaps = part(&pids, |pids| {
+            assert_eq!(
+                wait(Children::Pid(pids.get(1))),
+                Ok((pids.get(1), exited(0)))
+            );
+        });
+        model(&pids, begin, vec![moves, reaps], &[0])
+    });
+}
+
+#[test]
+fn a_child_is_in_no_group_that_its_parent_has_left() {
+    explore(1, || {
+        let pids = Pids::default();
+        let begin = |pids: &Pids| {
+            pids.set(0, leader());
+            assert_eq!(setpgid(me().pid(), me().pid()), Ok(()));
+        };
+        let forks = part(&pids, |pids| pids.set(1, idler()));
+        let leaves = part(&pids, |pids| {
+            assert_eq!(setpgid(me().pid(), pids.get(0)), Ok(()));
+        });
+        model(&pids, begin, vec![forks, leaves], &[1, 0])
+    });
+}
+
+#[test]
+fn a_group_that_a_process_joins_when_it_looks_empty_goes_on() {
+    explore(3, || {
+        let pids = Pids::default();
+        let begin = |pids: &Pids| {
+            (0..2).for_each(|n| pids.set(n, leader()));
+            pids.set(2, idler());
+        };
+        let leaves = part(&pids, |pids| {
+            assert_eq!(setpgid(pids.get(0), pids.get(1)), Ok(()));
+        });
+        let joins = part(&pids, |pids| {
+            let joined = setpgid(pids.get(2), pids.get(0));
+            assert!(matches!(joined, Ok(()) | Err(GroupError::NotPermitted)));
+        });
+        model(&pids, begin, vec![leaves, joins], &[2, 0, 1])
+    });
+}
+
+/// Two members leave in different shards. One of the threads that take them off ends the group; its number may be that of a
+/// new group when the other one looks.
+#[test]
+fn a_group_is_ended_by_one_of_two_threads() {
+    explore(3, || {
+        let pids = Pids::default();
+        let begin = |pids: &Pids| {
+            pids.set(0, leader());
+            let theirs = pids.clone();
+            let leads = fork(move || {
+                until(|| me().pgid() == me().pid());
+                let sibling = clone(raw::CLONE_PARENT.into(), || 0);
+                theirs.set(2, sibling.expect("memory for a process"));
+                idle()
+            });
+            assert_eq!(setpgid(leads, leads), Ok(()));
+            pids.set(1, leads);
+            until(|| pids.get(2) != 0);
+            until_ended(pids.get(2));
+        };
+        let leaves = part(&pids, |pids| {
+            assert_eq!(setpgid(pids.get(1), pids.get(0)), Ok(()));
+        });
+        let reaps = part(&pids, |pids| {
+            assert_eq!(
+                wait(Children::Pid(pids.get(2))),
+                Ok((pids.get(2), exited(0)))
+            );
+            assert_eq!(setpgid(pids.get(1), pids.get(1)), Ok(()));
+        });
+        model(&pids, begin, vec![leaves, reaps], &[1, 0])
+    });
+}
+
+#[test]
+fn the_leader_of_a_session_stays_in_its_group() {
+    explore(1, || {
+        let pids = Pids::default();
+        let process: Arc<Mutex<Option<Arc<Process>>>> = Arc::default();
+        let (own, theirs) = (process.clone(), pids.clone());
+        let begin = part(&pids, move |pids| {
+            pids.set(0, leader());
+            *own.lock().unwrap() = Some(me());
+        });
+        let leads = part(&pids, |_| assert_eq!(setsid(), Ok(me().pid())));
+        let joins = part(&pids, |pids| {
+            let moved = setpgid(me().pid(), pids.get(0));
+            assert!(matches!(moved, Ok(()) | Err(GroupError::NotPermitted)));
+        });
+        Model {
+            begin,
+            threads: vec![leads, joins],
+            check: Box::new(move |status| {
+                assert_eq!(status, exited(0));
+                let p = process.lock().unwrap().take().expect("it has begun");
+                assert_eq!((p.sid(), p.pgid()), (p.pid(), p.pid()));
+                drop(p);
+                end_by_groups(&theirs, &[0]);
+            }),
+        }
+    });
+}
