@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use abi::raw::general as raw;
 use cred::{Cap, CapSet};
-use proc::exit::{exit_group, exit_thread};
+use proc::exit::exit_thread;
 use proc::group::{setpgid, setsid};
 use proc::signal::{self, SendError, SigFields, SigInfo, SigSet, code, sig};
 use proc::wait4::{Children, Kind, Options, WaitError};
