@@ -163,6 +163,8 @@ fn a_signal_that_is_dropped_while_it_is_taken_is_one_or_the_other() {
             while theirs.load(SeqCst) == 0 {
                 let taken = signal::take(&current(), SigSet::one(TERM));
                 assert!(taken.is_none_or(|info| info.signo == TERM), "{taken:?}");
+                // Time passes here, too: a simulated CPU does not run far ahead of another.
+                hal::time::spin_ns(100);
             }
         });
         for _ in 0..150_000 {

@@ -47,7 +47,7 @@ pub fn new_dev() -> u64 {
     c.next_dev
 }
 
-/// It is being decided whether a mount stays. A lookup that meets it calls [`settle`], and looks again.
+/// It is being decided whether a mount stays. A lookup that meets it calls [`wait_for_leaving`], and looks again.
 pub struct Leaving;
 
 /// Waits for the end of such a decision. Takes the mount table's lock. Sleeps.
