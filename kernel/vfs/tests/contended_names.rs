@@ -13,15 +13,12 @@ use cred::Cred;
 use hal::uio::IoBuf;
 use storm::storm;
 use support::{Calls, on};
-use support_names::{View, bind, free_all, ino, names, nlink, read_rest};
-use vfs::dentry::Dentry;
-use vfs::dynamic::{Dynamic, Fixed, FixedDir};
+use support_names::{View, bind, free_all, ino, mount_made, names, nlink, read_rest};
+use vfs::dynamic::{Fixed, FixedDir};
 use vfs::error::FsError::{Exists, Invalid, IsDir, NoDevAddr, NotDir, NotEmpty, NotFound, Perm};
 use vfs::file::{FileRef, Kind, o};
 use vfs::inode::mode;
-use vfs::mount;
 use vfs::rename::RenameMode::{Exchange, NoReplace, Replace};
-use vfs::superblock::{FsKind, Super};
 use vm_host::Random;
 
 /// Directories, of which some come and go.
@@ -227,18 +224,7 @@ fn an_open_file_that_is_made_on_demand_is_printed_by_one_thread_at_a_time() {
     on(4, || {
         let calls = Calls::of_root();
         calls.mkdir("/p").unwrap();
-        let dev = mount::new_dev();
-        let top = Dynamic::Dir(Box::new(FixedDir(TREE))).inode(dev, 1, 0o555, (0, 0));
-        let top = Dentry::new(None, b"", top, cred::Payer::NOBODY);
-        let fs = Arc::new(Super {
-            kind: FsKind::Proc,
-            dev,
-            root: top.clone(),
-            quota: None,
-            inodes: None,
-        });
-        let over = calls.follow("/p").unwrap();
-        mount::attach(fs, top, Some(over), String::from("made"), 0).unwrap();
+        mount_made("/p", FixedDir(TREE), 0o555).unwrap();
         let file = calls.open("/p/file", o::RDONLY).unwrap();
         storm(2500, move |_, random| {
             let (mut bytes, at) = ([0; 5], 5 * random.below_u64(2));

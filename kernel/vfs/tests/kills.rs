@@ -7,20 +7,17 @@ mod support_names;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use cred::{Cred, Payer};
+use cred::Cred;
 use hal::uio::IoBuf;
 use support::{Calls, on};
-use support_names::{View, bind, ino};
+use support_names::{View, bind, ino, mount_made};
 use task::current::current;
 use task::thread::flag;
-use vfs::dentry::Dentry;
 use vfs::dynamic::{DynDir, DynFile, Dynamic, Emit, Text};
 use vfs::error::FsError::{Interrupted, NotFound};
 use vfs::error::Result;
 use vfs::file::o;
 use vfs::inode::Inode;
-use vfs::mount;
-use vfs::superblock::{FsKind, Super};
 
 /// Bytes that a read copies between two looks for a kill.
 const SLICE: usize = 1 << 20;
@@ -101,18 +98,7 @@ fn an_open_that_loses_each_race_ends() {
     on(1, || {
         let calls = Calls::of_root();
         calls.mkdir("/p").unwrap();
-        let dev = mount::new_dev();
-        let top = Dynamic::Dir(Box::new(Flickers)).inode(dev, 1, 0o777, (0, 0));
-        let top = Dentry::new(None, b"", top, Payer::NOBODY);
-        let fs = Arc::new(Super {
-            kind: FsKind::Proc,
-            dev,
-            root: top.clone(),
-            quota: None,
-            inodes: None,
-        });
-        let over = calls.follow("/p").unwrap();
-        mount::attach(fs, top, Some(over), String::from("made"), 0).unwrap();
+        mount_made("/p", Flickers, 0o777).unwrap();
         let opened = killed(|| calls.open("/p/name", o::RDONLY | o::CREAT));
         assert_eq!(opened.err(), Some(Interrupted));
         assert_eq!(LOOKUPS.load(SeqCst), 2);

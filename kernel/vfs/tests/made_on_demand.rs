@@ -9,15 +9,12 @@ use std::sync::Arc;
 use cred::Cred;
 use hal::uio::IoBuf;
 use support::{Calls, on};
-use support_names::{Record, USER, View, bind, ino, names, read_rest, umount, user};
-use vfs::dentry::Dentry;
+use support_names::{Record, USER, View, bind, ino, mount_made, names, read_rest, umount, user};
 use vfs::dynamic::{DynLink, Dynamic, Fixed, FixedDir, Target, Text};
 use vfs::error::FsError::{self, Access, Exists, Invalid, IsDir, Loop, NotDir, NotFound, Perm};
 use vfs::error::Result;
 use vfs::file::{Whence, o};
-use vfs::mount;
 use vfs::rename::RenameMode::Replace;
-use vfs::superblock::{FsKind, Super};
 
 /// A link that leads to an open file or a directory, as those in /proc/PID do.
 struct Magic(fn() -> Target);
@@ -84,18 +81,7 @@ fn with_made(check: impl FnOnce(&Calls) + Send + 'static) {
         root.mkdir("/d").unwrap();
         root.create("/d/f").unwrap();
         root.write("/d/f", 0, b"text").unwrap();
-        let dev = mount::new_dev();
-        let top = Dynamic::Dir(Box::new(FixedDir(TREE))).inode(dev, 1, 0o555, (0, 0));
-        let top = Dentry::new(None, b"", top, cred::Payer::NOBODY);
-        let fs = Arc::new(Super {
-            kind: FsKind::Proc,
-            dev,
-            root: top.clone(),
-            quota: None,
-            inodes: None,
-        });
-        let over = root.follow("/p").unwrap();
-        mount::attach(fs, top, Some(over), String::from("made"), 0).unwrap();
+        mount_made("/p", FixedDir(TREE), 0o555).unwrap();
         check(&root);
     });
 }

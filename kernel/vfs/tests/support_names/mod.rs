@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::support::Calls;
 pub use crate::support::users::{as_user, user};
-use cred::Cred;
+use cred::{Cred, Payer};
 use hal::uio::IoBuf;
 use vfs::context::{FsContext, FsUse};
+use vfs::dentry::Dentry;
 use vfs::dirfile::read_entries;
+use vfs::dynamic::{DynDir, Dynamic};
 use vfs::error::{FsError, Result};
 use vfs::file::FileRef;
 use vfs::full_name::full_name;
@@ -17,7 +19,7 @@ use vfs::mount;
 use vfs::open;
 use vfs::place::{MountRef, Path};
 use vfs::setattr::{NewMode, chmod, chown};
-use vfs::superblock::FsKind;
+use vfs::superblock::{FsKind, Super};
 use vfs::tmpfs::{self, Settings};
 use vfs::walk::{Walk, Want};
 
@@ -136,6 +138,22 @@ pub fn bind(from: &str, path: &str, flags: u32) -> Result<()> {
     let (from, over) = (root.follow(from)?, root.follow(path)?);
     let fs = from.mount.fs.clone();
     mount::attach(fs, from.dentry, Some(over), String::from("bind"), flags).map(drop)
+}
+
+/// Mounts a new file system on the directory at `path`, whose root is `dir`, made on demand, with these permissions.
+pub fn mount_made(path: &str, dir: impl DynDir + 'static, perm: u32) -> Result<()> {
+    let over = Calls::of_root().follow(path)?;
+    let dev = mount::new_dev();
+    let top = Dynamic::Dir(Box::new(dir)).inode(dev, 1, perm, (0, 0));
+    let top = Dentry::new(None, b"", top, Payer::NOBODY);
+    let fs = Arc::new(Super {
+        kind: FsKind::Proc,
+        dev,
+        root: top.clone(),
+        quota: None,
+        inodes: None,
+    });
+    mount::attach(fs, top, Some(over), String::from("made"), 0).map(drop)
 }
 
 /// Takes the mount that is seen at `path` out of the tree; `detach` says that it may be in use.
