@@ -400,6 +400,7 @@ fn list_as_sibling(child: &Process) {
     loop {
         // A parent that has been reaped has given the caller to another one.
         let Some(parent) = ids::find_process(me.ppid()) else {
+            ksync::relax();
             continue;
         };
         let pin = ksync::pin();

@@ -192,7 +192,8 @@ pub fn attach(
     Ok(mount)
 }
 
-/// Fails if nothing can be mounted on `over`, before a mount is made for it. The place may have been removed, or be removed afterwards.
+/// Fails if nothing can be mounted on `over`, before a mount is made for it. The place may have been removed, or be removed
+/// afterwards.
 fn may_attach(c: &Changes, over: Option<&Path>) -> Result<()> {
     if over.is_some_and(|p| !is_listed(c, &p.mount)) {
         return Err(FsError::Invalid);

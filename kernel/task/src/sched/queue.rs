@@ -3,10 +3,11 @@
 //! Guarantee: choosing, adding and removing a thread take constant time and allocate nothing; no runnable thread starves;
 //! threads get CPU time in proportion to their weights. Mechanism: a thread's virtual time advances by the time that it runs,
 //! divided by its weight. The queue has 64 lists in a ring, each for 4 ms of virtual time. The ring begins at the queue's
-//! *base*, and the first thread of the first list that has one is chosen next; the base moves up to that list. New
-//! threads are put on the first list only for a limited time, that in which threads that share this CPU in proportion to their
-//! weights advance by the time of one list. After that they are put on the second list, however little they have run. So the first list empties, and every list becomes the first in turn. Within a list, threads run in order of
-//! arrival. (This is the calendar that ULE keeps for timesharing threads, with virtual time in place of priority.)
+//! *base*, and the first thread of the first list that has one is chosen next; the base moves up to that list. New threads are
+//! put on the first list only for a limited time, that in which threads that share this CPU in proportion to their weights
+//! advance by the time of one list. After that they are put on the second list, however little they have run. So the first list
+//! empties, and every list becomes the first in turn. Within a list, threads run in order of arrival. (This is the calendar
+//! that ULE keeps for timesharing threads, with virtual time in place of priority.)
 
 use ksync::CpuPin;
 
