@@ -22,6 +22,7 @@ use programs::{
 use support::{clone, exited, fork, kill, me, wait};
 use task::current::current;
 use task::kthread;
+use task::thread::Thread;
 use turns::{CPUS, Storm, pass_time, pass_time_until};
 use vm_host::random::Random;
 
@@ -367,13 +368,15 @@ fn kernel_threads_that_are_made_at_once_are_listed_as_long_as_they_live() {
             })
         });
         storm.part(3, TURNS, |_| {
-            let mut listed = 0;
+            // A walk may meet any number of workers, one after the other, but none twice.
+            let mut listed: Vec<Arc<Thread>> = Vec::new();
             kernel.each_thread(|t| {
                 assert!(t.is_kernel());
-                listed += 1;
+                assert!(!listed.iter().any(|other| Arc::ptr_eq(other, t)));
+                listed.push(t.clone());
                 true
             });
-            assert!((before..=before + 3).contains(&listed), "{listed}");
+            assert!(listed.len() >= before as usize, "{}", listed.len());
         });
         makers.into_iter().for_each(join);
         assert_eq!(ran.load(SeqCst), made.load(SeqCst));
