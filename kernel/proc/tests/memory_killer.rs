@@ -191,7 +191,7 @@ fn the_user_for_whose_descriptors_the_kernel_holds_much_pays_first() {
 #[test]
 fn memory_that_a_user_holds_is_no_fault_of_another() {
     // As little as the user holds, the largest process is what matters.
-    for pages in [20, 60] {
+    for pages in [20, 60, 200] {
         with_killer(2, move || {
             let holder = holder_of(0, pages, || stay());
             let hog = hog(|| false);

@@ -8,6 +8,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use abi::raw::general as raw;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use proc::reaper::set_subreaper;
 use proc::signal::{self, SigInfo, code, sig};
@@ -159,6 +160,25 @@ fn an_orphan_goes_to_no_reaper_that_has_ended() {
             assert_eq!(wait(Children::Pid(reaper)), Ok((reaper, exited(0))));
             // The orphan is killed once it is a child, and no process is left.
             while wait_while_killing() {}
+            until_no_process_is_left();
+        });
+    });
+}
+
+/// A process whose parent ends makes a sibling.
+#[test]
+fn a_sibling_that_is_made_as_the_parent_ends_is_a_child_of_the_next_parent() {
+    vm_host::one_stop::everywhere(INIT + 2, || {
+        on(2, || {
+            let parent = fork(|| {
+                fork(|| {
+                    clone(raw::CLONE_PARENT.into(), || 7).expect("memory for a process");
+                    0
+                });
+                0
+            });
+            assert_eq!(wait(Children::Pid(parent)), Ok((parent, exited(0))));
+            while wait(Children::Any).is_ok() {}
             until_no_process_is_left();
         });
     });

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use proc::exit::{exit_group, exit_thread};
 use proc::group::setpgid;
-use proc::signal::{self, SigSet, sig};
+use proc::signal::{self, SigSet, code, sig};
 use proc::wait4::Children;
 use proc::{UserThreadExt, ids};
 use signals::*;
@@ -468,6 +468,24 @@ fn a_process_that_exits_is_not_reported_as_stopped() {
                 }
             };
             assert_eq!(event, ended(exited(3)));
+        });
+    });
+}
+
+/// A thread begins a stop and is the last one left before it has stopped, since the others have gone with the process's exit.
+#[test]
+fn a_stop_beside_an_exit_is_signalled_to_no_parent() {
+    // One more CPU, on which a thread begins.
+    one_stop::everywhere(SECOND + 1, || {
+        on(3, || {
+            block(&[sig::CHLD]);
+            let pid = fork(|| {
+                thread(|| raise_here(sig::STOP));
+                exit_group(3)
+            });
+            assert_eq!(next_event(Children::Pid(pid)), (pid, ended(exited(3))));
+            let info = sigwait(SigSet::one(sig::CHLD), Some(0)).expect("the end is signalled");
+            assert_eq!(info.code, code::CLD_EXITED);
         });
     });
 }

@@ -200,13 +200,8 @@ impl Pending {
     }
 
     /// Takes the first signal of `set`: signals that an instruction of the thread causes come first, then the lowest
-    /// number.
+    /// number. The caller holds the process's signal lock, so nobody else takes or drops signals meanwhile.
     pub(super) fn take(&self, set: SigSet) -> Option<SigInfo> {
-        let ready = self.bits() & set.0;
-        if ready == 0 {
-            return None;
-        }
-        let mut queue = self.queue.lock();
         let ready = self.bits() & set.0;
         let first = match ready & SigSet::SYNCHRONOUS.0 {
             0 => ready,
@@ -215,6 +210,7 @@ impl Pending {
         if first == 0 {
             return None;
         }
+        let mut queue = self.queue.lock();
         let signo = first.trailing_zeros() as u8 + 1;
         let at = queue.iter().position(|q| q.info.signo == signo);
         let info = at
@@ -227,8 +223,8 @@ impl Pending {
         Some(info)
     }
 
-    /// Drops the pending signals of `set`.
-    pub(in super::super) fn flush(&self, set: SigSet) {
+    /// Drops the pending signals of `set`. The caller holds the process's signal lock.
+    pub(super) fn flush(&self, set: SigSet) {
         if self.bits() & set.0 == 0 {
             return;
         }

@@ -206,7 +206,11 @@ fn post(
     } else {
         whom.pending(p).post(info, limit, payer, keep)
     };
-    let ends = result.is_ok() && ends_at_once(&pin, p, &shared, whom, signo);
+    let ends = signo == sig::KILL || result.is_ok() && ends_at_once(&pin, p, &shared, whom, signo);
+    if ends {
+        // Under the lock: no stop begins or ends any more once SIGKILL has come.
+        begin_group_exit(&pin, p, u32::from(signo));
+    }
     if result != Err(PostError::NoRoom) {
         // After the signal is pending, and under the lock that guards its being taken: see `signal_group`.
         p.note_group_signal(number);
@@ -215,9 +219,7 @@ fn post(
     if continued {
         p.group_wait.wake_all();
     }
-    if signo == sig::KILL || ends {
-        begin_group_exit(&pin, p, u32::from(signo));
-    } else if result.is_ok() {
+    if !ends && result.is_ok() {
         nudge_target(&pin, p, whom, signo);
     }
     drop(pin);
@@ -235,26 +237,30 @@ fn stop_or_continue(pin: &CpuPin, p: &Process, shared: &mut Shared, signo: u8) -
         flush_all(pin, p, SigSet::one(sig::CONT));
     } else if signo == sig::CONT {
         flush_all(pin, p, SigSet::STOPS);
+        // Nor does a thread begin the stop that it is about to begin.
+        p.threads.lock().each(pin, |tid| {
+            if let Some(t) = ids::thread(pin, tid)
+                && t.has(flag::STOP_DUE)
+            {
+                t.clear(flag::STOP_DUE);
+            }
+            true
+        });
         // Nothing continues a process that ends: its stopped threads have been woken to exit.
         return !p.is_ending() && state::resume(&mut shared.stop);
     } else if signo == sig::KILL {
-        // It stays stopped until its threads have been told to exit: it must neither take another signal nor run.
-        shared.stop.killed = true;
+        // It stays stopped: its threads go on to exit, and neither take another signal nor run.
         shared.stop.report = StopReport::None;
     }
     false
 }
 
-/// Drops the pending signals of `set` of the process and of all its threads, and with a stop signal also the stop that
-/// a thread is about to begin.
-fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
+/// Drops the pending signals of `set` of the process and of all its threads. The caller holds the process's signal lock.
+pub(super) fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
     p.pending.flush(set);
     p.threads.lock().each(pin, |tid| {
         if let Some(t) = ids::thread(pin, tid) {
             t.user().pending.flush(set);
-            if set.0 & SigSet::STOPS.0 != 0 && t.has(flag::STOP_DUE) {
-                t.clear(flag::STOP_DUE);
-            }
         }
         true
     });

@@ -1,6 +1,7 @@
 //! The actions of a process, as its threads set them.
 
 use super::action::Action;
+use super::send::flush_all;
 use super::set::SigSet;
 use crate::UserThreadExt;
 use crate::process::Process;
@@ -17,11 +18,13 @@ pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
     let actions = p.signals.lock().actions.clone();
     let old = actions.set(signo, new);
     if actions.ignores(signo) {
-        let set = SigSet::one(signo);
-        p.pending.flush(set);
+        let pin = ksync::pin();
+        let order = p.signals.lock();
+        flush_all(&pin, p, SigSet::one(signo));
+        drop(order);
+        drop(pin);
         p.pending.shrink();
         p.each_thread(|t| {
-            t.user().pending.flush(set);
             t.user().pending.shrink();
             true
         });

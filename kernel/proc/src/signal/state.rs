@@ -45,8 +45,6 @@ pub struct StopState {
     pub stopping: bool,
     /// How many threads have stopped.
     pub stopped: u32,
-    /// SIGKILL has come: nothing stops or continues the process any more.
-    pub killed: bool,
     /// What wait4 reports next.
     pub report: StopReport,
 }
@@ -58,9 +56,9 @@ impl StopState {
     }
 }
 
-/// Ends a stop, unless SIGKILL has come; wait4 reports that the process was continued. Returns whether a stop has ended.
+/// Ends a stop; wait4 reports that the process was continued. Returns whether a stop has ended.
 pub(super) fn resume(stop: &mut StopState) -> bool {
-    if !stop.stopping || stop.killed {
+    if !stop.stopping {
         return false;
     }
     stop.stopping = false;

@@ -16,7 +16,7 @@ pub(super) fn begin(me: &Thread, signo: u8) {
     let p = me.process();
     let pin = ksync::pin();
     let mut shared = p.signals.lock();
-    if !me.has(flag::STOP_DUE) || shared.stop.stopping || shared.stop.killed || p.is_ending() {
+    if !me.has(flag::STOP_DUE) || shared.stop.stopping || p.is_ending() {
         return;
     }
     if let Some(group) = ids::group(&pin, p.pgid()) {
