@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use processes::{MS, compute, ended, nap, nap_until, on, spawn, wait_for_ends};
-use task::sched::{self, Policy};
+use task::sched::{self, CpuMask, Policy};
 use task::time::{SECOND, monotonic_ns};
 use task::{current, ids, kthread};
 
@@ -279,5 +279,40 @@ fn a_thread_that_computes_does_not_starve_beside_many_that_sleep() {
         // An equal share is 2000 / 7.
         let got = got.load(SeqCst);
         assert!(got > 140, "{got} ms");
+    });
+}
+
+/// Starts a thread that computes until `until` on `cpu`, at first at least. Returns its tid.
+fn computes_on(cpu: usize, until: u64) -> u32 {
+    spawn(Some(cpu), move || {
+        while monotonic_ns() < until {
+            compute(MS / 20);
+        }
+    })
+}
+
+/// The thread is moved to and fro between two CPUs, each of which runs another, and stays on neither for a time slice.
+#[test]
+fn a_thread_whose_affinity_changes_each_millisecond_gets_its_share() {
+    on(3, || {
+        assert!(sched::set_affinity(&current(), &CpuMask::one(2)));
+        let until = monotonic_ns() + 2 * SECOND;
+        let rivals = [0, 1].map(|cpu| computes_on(cpu, until));
+        let moved = computes_on(0, until);
+        let threads = [rivals[0], rivals[1], moved];
+        let threads = threads.map(|tid| ids::hold_thread(tid).expect("it computes"));
+        for cpu in [0, 1] {
+            assert!(sched::set_affinity(&threads[cpu], &CpuMask::one(cpu)));
+        }
+        for ms in 0..1900 {
+            assert!(sched::set_affinity(&threads[2], &CpuMask::one(ms % 2)));
+            nap(1);
+        }
+        let got = threads.each_ref().map(|t| t.sched.runtime_ns() / MS);
+        drop(threads);
+        wait_for_ends(3);
+        // Two thirds of a CPU for each.
+        let share = 2 * 1900 / 3;
+        assert!(got.iter().all(|ms| about(*ms, share, 1.0)), "{got:?}");
     });
 }

@@ -9,7 +9,7 @@ use ksync::atomic::Ordering;
 use ksync::{CpuPin, Run};
 
 use super::cpu::{Cpu, TICK_NS, bump, cpus, thread_of};
-use super::wake::enqueue;
+use super::wake::{Arrival, enqueue};
 use super::{balance, queue};
 use crate::current::{Current, current, set_current};
 use crate::thread::Thread;
@@ -132,7 +132,7 @@ fn choose_next<'p>(
         }
         // The thread's affinity was changed while it was queued.
         t.sched.set_vt(t.sched.vt().saturating_sub(base));
-        enqueue(pin, balance::allowed(pin, t), t, false);
+        requeue(pin, t);
     }
 }
 
@@ -190,17 +190,23 @@ pub fn finish_switch() {
         Reason::Block => {
             // Once this exchange has been made, another CPU may run the thread: it must not be touched after it.
             if !prev.state.settle() {
-                enqueue(&pin, balance::allowed(&pin, prev), prev, false);
+                requeue(&pin, prev);
             }
         }
         Reason::Yield => {
             // Behind the threads that are queued now.
             prev.sched
                 .set_vt(prev.sched.vt().max(1 << queue::BUCKET_SHIFT));
-            enqueue(&pin, balance::allowed(&pin, prev), prev, false);
+            requeue(&pin, prev);
         }
-        Reason::Preempt | Reason::Idle => enqueue(&pin, balance::allowed(&pin, prev), prev, false),
+        Reason::Preempt | Reason::Idle => requeue(&pin, prev),
     }
+}
+
+/// Queues `t`, which this CPU has run or has taken off its queue, on a CPU that it may run on: here, if it may.
+fn requeue(pin: &CpuPin, t: &Thread) {
+    let cpu = balance::allowed(pin, t);
+    enqueue(pin, cpu, t, Arrival::at(pin, cpu));
 }
 
 /// Where every new thread begins: it finishes the switch that chose it.

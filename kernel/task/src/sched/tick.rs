@@ -6,7 +6,7 @@ use hal::current::Handler;
 use ksync::CpuPin;
 
 use super::cpu::{TICK_NS, bump, cpus, thread_of};
-use super::wake::enqueue;
+use super::wake::{Arrival, enqueue};
 use super::{balance, loadavg, queue};
 use crate::current::{current, try_current};
 use crate::thread::flag;
@@ -118,7 +118,7 @@ fn take_share(pin: &CpuPin) {
     if let Some(tid) = balance::steal(pin, false)
         && let Some(t) = thread_of(pin, tid)
     {
-        enqueue(pin, pin.cpu(), t, false);
+        enqueue(pin, pin.cpu(), t, Arrival::Usual);
     }
 }
 
@@ -130,6 +130,6 @@ fn give_share(pin: &CpuPin, round: u64) {
         && let Some(tid) = balance::give(pin, cpu)
         && let Some(t) = thread_of(pin, tid)
     {
-        enqueue(pin, cpu, t, false);
+        enqueue(pin, cpu, t, Arrival::Usual);
     }
 }

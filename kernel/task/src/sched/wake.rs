@@ -11,6 +11,40 @@ use super::{balance, queue};
 use crate::thread::Thread;
 use crate::time;
 
+/// Why a thread is put on a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It is new, it has had its turn, or balancing moves it.
+    Usual,
+    /// It has been woken.
+    Woken,
+    /// It must not stay on the CPU that it was queued on or that ran it.
+    Banned,
+}
+
+impl Arrival {
+    /// Where a thread goes that has run on this CPU or was chosen by it: from a CPU that it may not run on it is banned.
+    pub(super) fn at(pin: &CpuPin, cpu: usize) -> Self {
+        if cpu == pin.cpu() {
+            Arrival::Usual
+        } else {
+            Arrival::Banned
+        }
+    }
+
+    /// Whether `t`, whose virtual time is `vt`, is to run before the thread that runs with `running_vt`. A banned thread does
+    /// if their turns are the same: it may be banned again before that thread's turn is over, and would never run.
+    fn preempts(self, t: &Thread, vt: u64, running_vt: u64) -> bool {
+        match self {
+            Arrival::Usual => false,
+            Arrival::Woken => {
+                t.sched.policy() == Policy::Other && queue::bucket(vt) < queue::bucket(running_vt)
+            }
+            Arrival::Banned => queue::bucket(vt) <= queue::bucket(running_vt),
+        }
+    }
+}
+
 /// Sends CPU `cpu` a reschedule interrupt, so that it looks at its run queue or its thread at its flags.
 fn kick(pin: &CpuPin, cpu: usize) {
     bump(&my_stats(pin).ipis, 1);
@@ -25,13 +59,13 @@ pub fn wake(pin: &CpuPin, t: &Thread) {
         let cpu = balance::choose(pin, t);
         let rested = t.sched.rested(time::monotonic_ns());
         t.sched.set_vt(t.sched.vt().saturating_sub(rested));
-        enqueue(pin, cpu, t, true);
+        enqueue(pin, cpu, t, Arrival::Woken);
     }
 }
 
 /// Puts `t`, whose virtual time is relative, on the queue of `cpu`. Interrupts that CPU if it is idle, or if `t` is to run
 /// before its present thread.
-pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
+pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
     let c = cpus().of(cpu);
     let mut q = c.queue.lock();
     let running = c.running.load(Ordering::Relaxed);
@@ -52,10 +86,7 @@ pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, woken: bool) {
     c.len.fetch_add(1, Ordering::SeqCst);
     drop(q);
     let idle = c.idle.load(Ordering::SeqCst);
-    let preempts = running == 0
-        || woken
-            && t.sched.policy() == Policy::Other
-            && queue::bucket(vt) < queue::bucket(running_vt);
+    let preempts = running == 0 || why.preempts(t, vt, running_vt);
     if cpu == pin.cpu() {
         if preempts {
             hal::preempt::set_need_resched();
@@ -106,7 +137,7 @@ fn requeue(pin: &CpuPin, t: &Thread) {
     c.len.fetch_sub(1, Ordering::SeqCst);
     drop(q);
     t.sched.set_vt(t.sched.vt().saturating_sub(base));
-    enqueue(pin, balance::allowed(pin, t), t, false);
+    enqueue(pin, balance::allowed(pin, t), t, Arrival::Banned);
 }
 
 /// Restricts `t` to the CPUs of `mask`; false, with nothing changed, if none of them exists. A queued thread moves at once, so
@@ -135,5 +166,5 @@ pub fn start(t: &Thread) {
     let pin = ksync::pin();
     bump(&my_stats(&pin).forks, 1);
     let cpu = balance::choose(&pin, t);
-    enqueue(&pin, cpu, t, false);
+    enqueue(&pin, cpu, t, Arrival::Usual);
 }
