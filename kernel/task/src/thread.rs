@@ -66,7 +66,7 @@ pub struct Thread {
     pub sched: Entity,
     /// Links on a run queue. Under that queue's lock.
     pub run_links: IdLinks,
-    /// Links on its process's list. Under the process's signal lock.
+    /// Links on its process's list. Under the lock of that list, see `lock::ThreadListLock` of the crate of processes.
     pub group_links: IdLinks,
     /// The position at which the thread was added to its process: first, second, and so on. Written under the lock of the
     /// process's list.
