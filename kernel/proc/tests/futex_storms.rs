@@ -2,15 +2,18 @@
 #![cfg(not(shuttle))]
 
 mod programs;
+#[path = "support/signals.rs"]
+mod signals;
+#[path = "support/storm.rs"]
+mod storms;
 mod support;
-mod turns;
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use proc::futex::{self, ANY, FutexError};
 use programs::{MEMORY, count, join, thread, with_memory};
+use storms::{CPUS, Storm};
 use task::park::Deadline;
-use turns::{CPUS, Storm};
 use vm_host::random::Random;
 
 /// Turns that each part of a storm takes at least.

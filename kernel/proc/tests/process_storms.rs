@@ -2,8 +2,11 @@
 #![cfg(not(shuttle))]
 
 mod programs;
+#[path = "support/signals.rs"]
+mod signals;
+#[path = "support/storm.rs"]
+mod storms;
 mod support;
-mod turns;
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -19,11 +22,11 @@ use proc::{CredentialsExt, Process, Resource, UserThreadExt, ids};
 use programs::{
     become_user, count, create, install, join, next, run, take_memory, thread, until, with_memory,
 };
+use storms::{CPUS, Storm, pass_time, pass_time_until};
 use support::{clone, exited, fork, kill, me, wait};
 use task::current::current;
 use task::kthread;
 use task::thread::Thread;
-use turns::{CPUS, Storm, pass_time, pass_time_until};
 use vm_host::random::Random;
 
 /// A user of the tests.

@@ -1,4 +1,4 @@
-//! Threads of one process that do random things at once, each on a CPU of its own.
+//! Storms: threads and processes that do random things at once, as programs that return to user mode in between.
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use crate::support::{me, on, user_mode};
 
 /// The CPUs of a storm's machine.
 pub const CPUS: usize = 4;
+/// The simulated time of a turn besides its calls, in nanoseconds.
+const TURN_NS: u64 = 2000;
 /// The first of the signals whose actions change; they are not sent.
 const CHANGING: u8 = 44;
 /// How many of these there are.
@@ -41,8 +43,13 @@ impl Meeting {
     /// Comes, and waits for the others; not asleep, so that all go on at the same time.
     pub fn join(&self) {
         self.come.fetch_add(1, SeqCst);
-        meanwhile(|| self.come.load(SeqCst) < self.expected, hal::cpu::relax);
+        pass_time_until(|| self.come.load(SeqCst) >= self.expected);
     }
+}
+
+/// The random numbers of part `n` of a storm.
+fn numbers(n: u64) -> Random {
+    Random((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
 }
 
 /// Runs `act` in so many new threads of the calling process, which begin at the same time, and waits for their ends. `act`
@@ -53,12 +60,51 @@ pub fn storm(threads: usize, act: impl Fn(usize, &mut Random) + Send + Sync + 's
     for n in 0..threads {
         let (act, start) = (act.clone(), start.clone());
         thread(move || {
-            let mut random = Random(0x9e37_79b9 * (n as u64 + 1));
             start.join();
-            act(n, &mut random);
+            act(n, &mut numbers(n as u64));
         });
     }
     join_all();
+}
+
+/// A storm each of whose parts, threads of any processes, goes on until all have done enough.
+pub struct Storm {
+    start: Meeting,
+    finished: AtomicU32,
+}
+
+impl Storm {
+    /// A storm of so many parts.
+    pub fn of(parts: usize) -> Arc<Storm> {
+        Arc::new(Storm {
+            start: Meeting::of(parts),
+            finished: AtomicU32::new(0),
+        })
+    }
+
+    /// Whether all parts have taken enough turns.
+    pub fn is_over(&self) -> bool {
+        self.finished.load(SeqCst) >= self.start.expected
+    }
+
+    /// Part `n`, in the calling thread: begins when all others do, and takes at least so many turns.
+    pub fn part(&self, n: u64, turns: u32, mut turn: impl FnMut(&mut Random)) {
+        let mut random = numbers(n);
+        self.start.join();
+        let mut left = turns;
+        meanwhile(
+            || !self.is_over(),
+            || {
+                turn(&mut random);
+                hal::time::spin_ns(TURN_NS);
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    self.finished.fetch_add(1, SeqCst);
+                    left = u32::MAX;
+                }
+            },
+        );
+    }
 }
 
 /// Does `act` over and over while `going`, as a program that returns to user mode in between.
@@ -68,6 +114,19 @@ pub fn meanwhile(going: impl Fn() -> bool, mut act: impl FnMut()) {
         user_mode();
         // Time passes.
         let _ = task::time::monotonic_ns();
+    }
+}
+
+/// Computes for a short time, in user mode.
+pub fn pass_time() {
+    hal::time::spin_ns(TURN_NS);
+    user_mode();
+}
+
+/// Computes until `done`. A sleep would take long where other CPUs are busy: the time passes as they compute.
+pub fn pass_time_until(done: impl Fn() -> bool) {
+    while !done() {
+        pass_time();
     }
 }
 
