@@ -144,10 +144,11 @@ fn finish_process(p: &Arc<Process>) {
     // Files first: closing may write to user-visible places and wake others early.
     drop(p.set_files(None));
     drop(p.set_fs(None));
-    let space = p.set_space(None);
+    let space = p.leave_space();
     active_space::leave();
     if let Some(space) = space {
         let rss = space.end();
+        p.has_left_space();
         let mut accounts = p.accounts.lock();
         accounts.dead_threads.note_rss(rss);
     }

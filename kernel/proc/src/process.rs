@@ -105,7 +105,8 @@ pub mod personality {
 #[repr(C, align(64))]
 pub struct Process {
     // Written under the locks of `space`, `files` and `fs`.
-    /// The addresses of the address space, the descriptor table and the file-system context, 0 for none.
+    /// The addresses of the address space, the descriptor table and the file-system context, 0 for none. That of the space has
+    /// [`LEFT`] from when the process, which ends, has left the space until it has emptied it, if it was the last user.
     pub(super) space_at: AtomicUsize,
     files_at: AtomicUsize,
     fs_at: AtomicUsize,
@@ -224,6 +225,9 @@ pub struct Process {
 const _: () = assert!(cfg!(shuttle) || size_of::<Process>() <= 704);
 const _: () =
     assert!(cfg!(shuttle) || (offset_of!(Process, pending) + Pending::BITS_END).is_multiple_of(64));
+
+/// See `Process::space_at`: a bit that is 0 in the addresses of spaces.
+const LEFT: usize = 1;
 
 /// What a new process begins with.
 pub struct NewProcess {

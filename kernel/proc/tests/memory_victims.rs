@@ -12,9 +12,11 @@ use memory_users::{
     KILLED, REFUSED, begin, hog, holder_of, lives, stay, stay_on, touch, user_of, user_that,
     with_killer,
 };
+use proc::group::{Session, Terminal, setsid};
 use proc::wait4::Children;
 use programs::{MS, cell, take_memory, until, until_asleep};
 use support::{exited, fork, kill, me, nap, wait};
+use task::park::{Deadline, Interruptible, sleep_until};
 use task::time::monotonic_ns;
 
 /// Milliseconds since boot.
@@ -72,6 +74,96 @@ fn victims_follow_one_another_as_fast_as_the_memory_is_used() {
         let ends = victims.map(time_of_end);
         assert!(ends[1] - ends[0] < 500, "{ends:?}");
         assert_eq!(wait(Children::Pid(hog)), Ok((hog, exited(3))));
+    });
+}
+
+/// A terminal that takes long to hang up.
+struct Slow;
+
+impl Terminal for Slow {
+    fn number(&self) -> u64 {
+        0
+    }
+
+    fn foreground(&self) -> u32 {
+        0
+    }
+
+    fn leader_exited(&self, _session: &Session) {
+        let _ = sleep_until(Deadline::after(3000 * MS), Interruptible::No);
+    }
+
+    fn hang_up(&self) {}
+}
+
+/// It has no memory any more.
+#[test]
+fn a_process_that_takes_long_to_end_is_not_waited_for_when_others_are_the_victims() {
+    with_killer(2, || {
+        let other = fork(|| {
+            take_memory();
+            setsid().expect("the leader of no group");
+            let session = me().session().expect("its own");
+            session.set_terminal(Some(Arc::new(Slow)));
+            0
+        });
+        let ends = || memory_users::find(other).space().is_none();
+        until(ends);
+        let victims = [100, 60].map(|pages| user_of(pages, 1000));
+        let hog = hog(move || !lives(victims[1]));
+        let times = victims.map(time_of_end);
+        assert!(lives(other), "it takes long to end");
+        assert!(times[1] - times[0] < 500, "{times:?}");
+        assert_eq!(wait(Children::Pid(hog)), Ok((hog, exited(3))));
+    });
+}
+
+/// The youngest programs are the victims while others, which are younger still, begin and end.
+#[test]
+fn processes_that_begin_after_the_victims_were_killed_are_not_waited_for() {
+    with_killer(2, || {
+        let small = || {
+            fork(|| {
+                begin();
+                (0..30).for_each(|page| assert!(touch(page)));
+                stay()
+            })
+        };
+        let old: Vec<u32> = (0..24).map(|_| small()).collect();
+        nap(5000);
+        let young: Vec<u32> = (0..8).map(|_| small()).collect();
+        young.iter().for_each(|&pid| until_asleep(pid));
+        let killed = young.clone();
+        // It takes long to end, whenever it has begun.
+        fork(move || {
+            until(|| killed.iter().any(|&pid| !lives(pid)));
+            fork(|| {
+                let _ = kill(me().pid(), 9);
+                stay_on(2500)
+            });
+            stay()
+        });
+        let longest = cell();
+        let (theirs, last) = (longest.clone(), Arc::new(AtomicU64::new(now_ms())));
+        let (all, over) = (young.clone(), cell());
+        let ended = over.clone();
+        fork(move || {
+            begin();
+            me().set_oom_adj(-1000, true);
+            for page in 0..memory_users::ALL {
+                let now = now_ms();
+                theirs.fetch_max(now - last.swap(now, SeqCst), SeqCst);
+                if !touch(page) || all.iter().all(|&pid| !lives(pid)) && page > 1000 {
+                    break;
+                }
+            }
+            ended.store(1, SeqCst);
+            stay()
+        });
+        until(|| over.load(SeqCst) == 1);
+        let longest = longest.load(SeqCst);
+        assert!(longest < 1000, "{longest} ms");
+        drop(old);
     });
 }
 

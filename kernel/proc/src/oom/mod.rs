@@ -241,11 +241,12 @@ fn make_room(killer: &mut Killer, since: &mut Option<u64>) {
 /// Waits until the victims have ended and their memory is free, but not for ever.
 fn wait_for(victims: &Victims) {
     let mut settling = 0;
+    let killed = time::monotonic_ns();
     for _ in 0..LOOKS {
         let _ = sleep_until(Deadline::after(LOOK_NS), Interruptible::No);
         free_what_waits();
         feed();
-        if victims.are_gone() {
+        if victims.are_gone(killed) {
             // A large map is freed in slices, after a grace period.
             let more = vm().alloc.low_memory() && vm().epoch.pending() > MANY_WAITING;
             if !more || settling == SETTLING {

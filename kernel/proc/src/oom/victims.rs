@@ -189,8 +189,7 @@ impl Victims {
     fn has(&self, p: &Process) -> bool {
         match self {
             Victims::One { victim, space } => {
-                let shares = |space: &Arc<Space>| p.space_address() == Arc::as_ptr(space) as usize;
-                p.pid() == victim.pid() || space.as_ref().is_some_and(shares)
+                p.pid() == victim.pid() || space.as_ref().is_some_and(|space| p.may_empty(space))
             }
             Victims::ExecGroup {
                 exec_group,
@@ -216,19 +215,21 @@ impl Victims {
         killed
     }
 
-    /// Whether no victim has memory any more. Kills members of a group that were forked meanwhile.
+    /// Whether no victim has memory any more. Kills members of a group that were forked meanwhile. `killed` is when the
+    /// victims were killed, in nanoseconds since boot: a process that started later is none.
     ///
-    /// A process leaves its space before the space is emptied, and becomes a zombie after that. So any process without a space
-    /// may be the one that empties the victims'.
-    pub(super) fn are_gone(&self) -> bool {
+    /// A process that shares a victim's space counts until it has left that, and has emptied it if it was the last.
+    pub(super) fn are_gone(&self, killed: u64) -> bool {
         let mut left = false;
         ids::each_process(2, |p| {
+            let was_there = p.start_ns() <= killed;
             let is_victim = match self {
-                Victims::One { .. } => self.has(p) || p.space_address() == 0,
                 // Their descriptors are what is waited for, and may be closed one by one.
-                Victims::Holders(most) => p.is_ending() && most.is_of(p),
+                Victims::Holders(most) => was_there && p.is_ending() && most.is_of(p),
                 // What the dying cost gets less and less.
-                Victims::Young { since, .. } => p.is_ending() && p.start_ns() >= *since,
+                Victims::Young { since, .. } => {
+                    was_there && p.is_ending() && p.start_ns() >= *since
+                }
                 _ => self.has(p),
             };
             if is_eligible(p) && is_victim {

@@ -8,7 +8,7 @@ use ksync::ByteMutexGuard;
 use mem::Space;
 use vfs::{FdTable, FsContext, FsUse};
 
-use super::{Brk, Process, Program, address, address_of};
+use super::{Brk, LEFT, Process, Program, address, address_of};
 use crate::lock;
 use crate::space::SpaceUser;
 
@@ -31,7 +31,28 @@ impl Process {
         core::mem::replace(&mut *slot, space)
     }
 
-    /// The address of the address space, as its identity; 0 for none.
+    /// Takes the address space from a process that ends. Once the caller has ended the process's use, it calls
+    /// [`Process::has_left_space`].
+    pub(crate) fn leave_space(&self) -> Option<Arc<SpaceUser>> {
+        let mut slot = self.space.lock();
+        let at = address_of(slot.as_ref());
+        self.space_at
+            .store(if at == 0 { 0 } else { at | LEFT }, Ordering::Relaxed);
+        slot.take()
+    }
+
+    /// If the process was the last user of its space, it has emptied it.
+    pub(crate) fn has_left_space(&self) {
+        self.space_at.store(0, Ordering::Release);
+    }
+
+    /// Whether the process uses `space`, or has left it and may be emptying it.
+    pub(crate) fn may_empty(&self, space: &Arc<Space>) -> bool {
+        self.space_at.load(Ordering::Acquire) & !LEFT == Arc::as_ptr(space) as usize
+    }
+
+    /// The address of the address space, as its identity; 0 for none. That of a process that ends may be one that no space
+    /// has.
     pub(crate) fn space_address(&self) -> usize {
         self.space_at.load(Ordering::Relaxed)
     }
