@@ -277,7 +277,8 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
         if family.closed {
             drop(family);
             drop(pin);
-            match reaper_of(&parent) {
+            // `reaper` may have been reaped since: then nothing is known of those above it. `from` has not.
+            match reaper_of(from) {
                 Some(next) => parent = next,
                 None => return,
             }

@@ -17,6 +17,7 @@ use self::record::{Members, NO_SHARD, Shard};
 use super::ids::{self, Id};
 use super::lock;
 use super::process::{Process, flag};
+use super::reaper;
 use super::user_thread::current_process;
 
 pub use self::record::{Group, Session, Terminal};
@@ -218,7 +219,7 @@ impl Group {
                     p.pgid() == self.pgid()
                         && p.is_alive()
                         && !leaver.is_some_and(|leaver| ptr::eq(p, leaver))
-                        && ids::process(&pin, p.ppid())
+                        && reaper::parent(&pin, p)
                             .is_some_and(|parent| controls(parent, p) && parent.pid() != 1)
                 })
             };

@@ -14,7 +14,7 @@ use proc::reaper::set_subreaper;
 use proc::signal::{self, SigInfo, code, sig};
 use proc::wait4::Children;
 use proc::{UserThreadExt, ids};
-use signals::{default, idle, ignore, until};
+use signals::{default, idle, ignore, run_child, until};
 use support::{clone, exited, fork, kill, me, nap, on, user_mode, wait};
 
 /// The tasks of the model checker: the test, two CPUs' first threads, the boot thread, init, and what init makes.
@@ -180,6 +180,78 @@ fn a_sibling_that_is_made_as_the_parent_ends_is_a_child_of_the_next_parent() {
             assert_eq!(wait(Children::Pid(parent)), Ok((parent, exited(0))));
             while wait(Children::Any).is_ok() {}
             until_no_process_is_left();
+        });
+    });
+}
+
+/// A machine with a CPU for each process that acts, and the task of init there.
+const CPUS: usize = 3;
+const INIT_OF_THREE: usize = 2 + CPUS;
+
+/// Whether the process is ending or gone.
+fn ends(pid: u32) -> bool {
+    ids::find_process(pid).is_none_or(|p| p.is_ending())
+}
+
+/// Waits for all children of the caller. Their pids and statuses.
+fn wait_for_all() -> Vec<(u32, u32)> {
+    core::iter::from_fn(|| wait(Children::Any).ok()).collect()
+}
+
+/// The reaper that an orphan is to go to ends, and so does the process between it and the next reaper; both are reaped.
+#[test]
+fn an_orphan_goes_to_the_next_reaper_when_those_between_are_reaped() {
+    vm_host::one_stop::everywhere(INIT_OF_THREE + 4, || {
+        on(CPUS, || {
+            run_child(|| {
+                set_subreaper(&me(), true);
+                let orphan = Arc::new(AtomicU32::new(0));
+                let theirs = orphan.clone();
+                let between = fork(move || {
+                    let theirs = theirs.clone();
+                    let reaper = fork(move || {
+                        set_subreaper(&me(), true);
+                        let theirs = theirs.clone();
+                        let parent = fork(move || {
+                            theirs.store(fork(|| 3), SeqCst);
+                            0
+                        });
+                        until(|| ends(parent));
+                        0
+                    });
+                    assert_eq!(wait(Children::Pid(reaper)), Ok((reaper, exited(0))));
+                    0
+                });
+                assert_eq!(wait(Children::Pid(between)), Ok((between, exited(0))));
+                let rest = wait_for_all();
+                assert!(rest.contains(&(orphan.load(SeqCst), exited(3))), "{rest:?}");
+            });
+        });
+    });
+}
+
+/// The parent of a process that ends is reaped while the process looks for a reaper.
+#[test]
+fn an_orphan_goes_to_the_nearest_reaper_when_the_parent_between_is_reaped() {
+    vm_host::one_stop::everywhere(INIT_OF_THREE + 3, || {
+        on(CPUS, || {
+            run_child(|| {
+                set_subreaper(&me(), true);
+                let orphan = Arc::new(AtomicU32::new(0));
+                let theirs = orphan.clone();
+                let between = fork(move || {
+                    let theirs = theirs.clone();
+                    let parent = fork(move || {
+                        theirs.store(fork(|| 3), SeqCst);
+                        0
+                    });
+                    until(|| ends(parent));
+                    0
+                });
+                assert_eq!(wait(Children::Pid(between)), Ok((between, exited(0))));
+                let rest = wait_for_all();
+                assert!(rest.contains(&(orphan.load(SeqCst), exited(3))), "{rest:?}");
+            });
         });
     });
 }
