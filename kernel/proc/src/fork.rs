@@ -122,6 +122,10 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         }
         return Err(why);
     }
+    if has(raw::CLONE_PARENT) {
+        // Until it was listed, the child looked like one of this process: another thread may wait for it by its pid.
+        me.process().child_wait.wake_all();
+    }
     charge.keep();
     sched::start(&new);
     if has(raw::CLONE_VFORK) {

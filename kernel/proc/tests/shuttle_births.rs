@@ -12,9 +12,9 @@ use abi::raw::general as raw;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use proc::reaper::set_subreaper;
 use proc::signal::{self, SigInfo, code, sig};
-use proc::wait4::Children;
+use proc::wait4::{Children, WaitError};
 use proc::{UserThreadExt, ids};
-use signals::{default, idle, ignore, run_child, until};
+use signals::{default, idle, ignore, run_child, thread, until};
 use support::{clone, exited, fork, kill, me, nap, on, user_mode, wait};
 
 /// The tasks of the model checker: the test, two CPUs' first threads, the boot thread, init, and what init makes.
@@ -251,6 +251,44 @@ fn an_orphan_goes_to_the_nearest_reaper_when_the_parent_between_is_reaped() {
                 assert_eq!(wait(Children::Pid(between)), Ok((between, exited(0))));
                 let rest = wait_for_all();
                 assert!(rest.contains(&(orphan.load(SeqCst), exited(3))), "{rest:?}");
+            });
+        });
+    });
+}
+
+/// A process that names this one as its parent.
+fn child_of(pid: u32) -> Option<u32> {
+    let mut child = None;
+    ids::each_process(2, |p| {
+        child = (p.ppid() == pid).then(|| p.pid());
+        child.is_none()
+    });
+    child
+}
+
+/// Until its parent lists it, a child that is made with CLONE_PARENT looks like one of the process that makes it.
+#[test]
+fn a_wait_for_a_sibling_that_is_being_made_ends() {
+    vm_host::one_stop::everywhere(INIT_OF_THREE + 3, || {
+        on(CPUS, || {
+            run_child(|| {
+                let maker = fork(|| {
+                    let made = Arc::new(AtomicU32::new(0));
+                    let theirs = made.clone();
+                    thread(move || {
+                        let flags = u64::from(abi::raw::general::CLONE_PARENT);
+                        theirs.store(clone(flags, || 3).expect("memory for a process"), SeqCst);
+                    });
+                    until(|| child_of(me().pid()).is_some() || made.load(SeqCst) != 0);
+                    if let Some(seen) = child_of(me().pid()) {
+                        assert_eq!(wait(Children::Pid(seen)), Err(WaitError::NoChild));
+                    }
+                    until(|| made.load(SeqCst) != 0);
+                    0
+                });
+                let ended = wait_for_all();
+                assert!(ended.contains(&(maker, exited(0))), "{ended:?}");
+                assert_eq!(ended.len(), 2);
             });
         });
     });
