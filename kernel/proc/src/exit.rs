@@ -159,12 +159,12 @@ fn finish_process(p: &Arc<Process>) {
     }
     let group = group_that_notices(p);
     leave_children(p);
-    if let Some(group) = &group {
-        if p.pid() == p.sid() {
-            hang_up(group);
-        }
-        orphan_check_of_own(p, group);
+    if let Some(group) = &group
+        && p.pid() == p.sid()
+    {
+        hang_up(group);
     }
+    leave_group(p, group);
     become_zombie(p);
 }
 
@@ -183,20 +183,37 @@ fn hang_up(group: &Group) {
     }
 }
 
-/// If the end of `p` makes its group an orphaned one, and a member is stopped, the members get SIGHUP and SIGCONT.
-fn orphan_check_of_own(p: &Process, group: &Group) {
-    if parent_of(p).is_some_and(|parent| group::controls(&parent, p)) {
-        hang_up_if_orphaned(group, Some(p));
+/// From here on `p`, which ends, does not keep its group from being orphaned. If that makes the group an orphaned one, and
+/// a member is stopped, the members get SIGHUP and SIGCONT. `group` is the group if a member may be stopped.
+fn leave_group(p: &Process, group: Option<Arc<Group>>) {
+    let leave = || p.flags.fetch_or(pflag::LEAVES_GROUP, Ordering::SeqCst);
+    let group = group.or_else(|| {
+        // A member that stops from here on is found when another member leaves, which finds that this one has left.
+        leave();
+        group_that_notices(p)
+    });
+    let Some(group) = group else { return };
+    let orphaned = {
+        // Of several members that end at once, the last one finds the group orphaned.
+        let _turn = group.turn();
+        leave();
+        let controlled = parent_of(p).is_some_and(|parent| group::controls(&parent, p));
+        controlled && is_stopped_orphan(&group)
+    };
+    if orphaned {
+        hang_up_group(&group);
     }
 }
 
-/// Sends SIGHUP and SIGCONT to a group that is orphaned and has a stopped member. `leaver`, which is about to end, does
-/// not count.
-fn hang_up_if_orphaned(group: &Group, leaver: Option<&Process>) {
-    if group.may_be_stopped() && group.is_orphaned(leaver) && has_stopped(group) {
-        signal::signal_whole_group(group, sig::HUP);
-        signal::signal_whole_group(group, sig::CONT);
-    }
+/// Whether a group is orphaned and has a stopped member.
+fn is_stopped_orphan(group: &Group) -> bool {
+    group.may_be_stopped() && group.is_orphaned() && has_stopped(group)
+}
+
+/// Sends a group SIGHUP and SIGCONT.
+fn hang_up_group(group: &Group) {
+    signal::signal_whole_group(group, sig::HUP);
+    signal::signal_whole_group(group, sig::CONT);
 }
 
 /// Whether a member of the group is stopped.
@@ -314,8 +331,9 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     if !zombie
         && group::controls(from, child)
         && let Some(group) = group_that_notices(child)
+        && is_stopped_orphan(&group)
     {
-        hang_up_if_orphaned(&group, None);
+        hang_up_group(&group);
     }
 }
 

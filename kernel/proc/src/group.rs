@@ -203,9 +203,10 @@ impl Group {
     }
 
     /// Whether the group is orphaned: no member has a parent that is outside the group but in the session, and could
-    /// continue the group's stopped members. Init does not count as such a parent, nor does `leaver`, which is about to
-    /// end, as a member. Costs O(members); called when such a parent exits, and before a terminal stops the group.
-    pub fn is_orphaned(&self, leaver: Option<&Process>) -> bool {
+    /// continue the group's stopped members. Init does not count as such a parent, nor does a process that is about to end
+    /// (`flag::LEAVES_GROUP`) as a member. Costs O(members); called when such a parent exits, and before a terminal stops the
+    /// group.
+    pub fn is_orphaned(&self) -> bool {
         let mut cursor = Cursor::default();
         loop {
             // Preemption is possible between two slices.
@@ -218,7 +219,7 @@ impl Group {
                     // The pid may belong to another process by now.
                     p.pgid() == self.pgid()
                         && p.is_alive()
-                        && !leaver.is_some_and(|leaver| ptr::eq(p, leaver))
+                        && p.flags.load(Ordering::SeqCst) & flag::LEAVES_GROUP == 0
                         && reaper::parent(&pin, p)
                             .is_some_and(|parent| controls(parent, p) && parent.pid() != 1)
                 })

@@ -85,6 +85,8 @@ pub mod flag {
     /// A thread adds up what the process's threads have used: threads that end wait for a short time, so that the sum gets
     /// done.
     pub const SUMMING_USAGE: u32 = 1024;
+    /// It ends, and does not keep its group from being orphaned any more.
+    pub const LEAVES_GROUP: u32 = 2048;
 }
 
 /// Bits of personality(2); the names are Linux's.

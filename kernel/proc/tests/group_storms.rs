@@ -81,7 +81,7 @@ fn members_that_fork_are_moved_between_groups_and_none_is_lost() {
                     }
                     _ => {
                         let group = ids::find_group(stays).expect("a member stays");
-                        assert!(!group.is_orphaned(None), "its parent leads the session");
+                        assert!(!group.is_orphaned(), "its parent leads the session");
                     }
                 }
             }

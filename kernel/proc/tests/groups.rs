@@ -231,7 +231,7 @@ fn a_reference_to_a_group_is_not_one_to_a_later_group_of_that_number() {
         let group = ids::find_group(pid).expect("it has a member");
         end(pid);
         assert!(ids::find_group(pid).is_none());
-        assert!(group.is_orphaned(None), "it has no member");
+        assert!(group.is_orphaned(), "it has no member");
         let info = my_info(TERM, 0, 0);
         let sent = signal::signal_group(&group, TERM, info, None);
         assert_eq!(sent, Err(SendError::NoProcess));
@@ -478,7 +478,7 @@ fn a_session_has_one_terminal_and_a_new_session_none() {
 #[test]
 fn a_group_is_orphaned_without_a_parent_outside_it_in_the_session() {
     as_shell(|| {
-        let is_orphaned = |pgid| ids::find_group(pgid).expect("a member").is_orphaned(None);
+        let is_orphaned = |pgid| ids::find_group(pgid).expect("a member").is_orphaned();
         let outside = prepared(|| {
             setsid().expect("the leader of no group");
         });
@@ -489,18 +489,16 @@ fn a_group_is_orphaned_without_a_parent_outside_it_in_the_session() {
         end(inside);
         let pid = job(|| idle());
         assert!(!is_orphaned(pid));
-        // The only such member, were it to leave.
         let group = ids::find_group(pid).expect("a member");
-        let leaver = ids::find_process(pid).expect("a child");
-        assert!(group.is_orphaned(Some(&leaver)));
+        let leader = ids::find_process(pid).expect("a child");
         let other = idler();
         setpgid(other, pid).expect("a group of the session");
-        assert!(!group.is_orphaned(Some(&leaver)));
-        end(other);
         // A zombie does not count.
         kill_pid(pid, sig::KILL).expect("a child");
-        until(|| leaver.is_zombie());
-        assert!(group.is_orphaned(None));
+        until(|| leader.is_zombie());
+        assert!(!group.is_orphaned());
+        end(other);
+        assert!(group.is_orphaned());
         assert!(wait(Children::Any).is_ok());
     });
 }
@@ -510,7 +508,7 @@ fn init_does_not_count_as_the_parent_that_could_continue_a_group() {
     on(2, || {
         // In the session of init, but in a group of its own.
         let pid = job(|| idle());
-        assert!(ids::find_group(pid).expect("a member").is_orphaned(None));
+        assert!(ids::find_group(pid).expect("a member").is_orphaned());
         end(pid);
     });
 }

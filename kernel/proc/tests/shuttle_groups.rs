@@ -17,8 +17,8 @@ use proc::group::{GroupError, setpgid, setsid};
 use proc::ids;
 use proc::signal::sig;
 use proc::wait4::Children;
-use signals::{ended, idle, idler, kill_group, next_event, until};
-use support::{clone, exited, fork, me, wait};
+use signals::{ended, idle, idler, kill_group, next_event, run_child, stop, until};
+use support::{clone, exited, fork, me, on, wait};
 
 /// Pids that the parts of a model tell one another.
 #[derive(Clone, Default)]
@@ -259,4 +259,49 @@ fn the_leader_of_a_session_stays_in_its_group() {
             }),
         }
     });
+}
+
+/// Each of two members could continue the third, which is stopped, by their parent, the shell. They end at once.
+#[test]
+fn the_last_of_two_members_that_end_at_once_finds_the_group_orphaned() {
+    const CPUS: usize = 3;
+    // Before it are the test, the CPUs' first threads, the boot thread, init, and the shell.
+    vm_host::one_stop::everywhere(4 + CPUS, || {
+        on(CPUS, || {
+            run_child(|| {
+                setsid().expect("the leader of no group");
+                let pids = Pids::default();
+                let theirs = pids.clone();
+                let first = fork(move || {
+                    assert_eq!(setpgid(me().pid(), me().pid()), Ok(()));
+                    let stops = idler();
+                    theirs.set(2, stops);
+                    until(|| theirs.get(1) != 0);
+                    stop(stops);
+                    theirs.set(0, 1);
+                    0
+                });
+                until(|| pids.get(2) != 0);
+                let stopped = ids::find_process(pids.get(2)).expect("it idles");
+                let theirs = pids.clone();
+                let second = fork(move || {
+                    until(|| theirs.get(0) != 0 && is_ending(first));
+                    0
+                });
+                assert_eq!(setpgid(second, first), Ok(()));
+                pids.set(1, second);
+                for pid in [first, second] {
+                    assert_eq!(wait(Children::Pid(pid)), Ok((pid, exited(0))));
+                }
+                // SIGHUP ends it, and init gets it.
+                until(|| stopped.is_ending());
+            });
+            while wait(Children::Any).is_ok() {}
+        });
+    });
+}
+
+/// Whether the process is ending or gone.
+fn is_ending(pid: u32) -> bool {
+    ids::find_process(pid).is_none_or(|p| p.is_ending())
 }

@@ -126,14 +126,14 @@ impl Tty {
             return Err(FsError::Io);
         };
         if signo == sig::TTIN {
-            if quiet || group.is_orphaned(None) {
+            if quiet || group.is_orphaned() {
                 return Err(FsError::Io);
             }
         } else {
             if quiet {
                 return Ok(());
             }
-            if group.is_orphaned(None) {
+            if group.is_orphaned() {
                 return Err(FsError::Io);
             }
         }

@@ -158,6 +158,12 @@ impl Group {
         (number, turn)
     }
 
+    /// Keeps signals to the group from beginning, and other members from leaving it by their end, until it is dropped. May
+    /// sleep.
+    pub(crate) fn turn(&self) -> GroupSignal<'_> {
+        self.senders.lock()
+    }
+
     /// How many processes have joined so far by a fork without having got the group's last signal.
     pub(crate) fn joins(&self) -> u32 {
         let joins = |s: &Padded<Shard>| s.members.lock().joins;

@@ -157,10 +157,7 @@ fn by_default(me: &Current, info: SigInfo) {
         Disposition::Ignore => {}
         Disposition::Stop => {
             let keyboard = info.signo != sig::STOP;
-            if keyboard
-                && p.group()
-                    .is_none_or(|g: Arc<group::Group>| g.is_orphaned(None))
-            {
+            if keyboard && p.group().is_none_or(|g: Arc<group::Group>| g.is_orphaned()) {
                 return;
             }
             stop::begin(me, info.signo);
