@@ -11,11 +11,12 @@ use task::thread::{Thread, flag};
 use task::wait::Waiter;
 use task::{sched, timer};
 
+use super::family::{Listing, claim, listing, take_listed};
 use super::group::{self, Cursor, Group};
 use super::group_exit::begin_group_exit;
-use super::process::{Life, Process, flag as pflag};
-use super::signal::{self, SigFields, SigInfo, StopReport, code, sig};
-use super::wait4::{self, Listing};
+use super::process::{Family, Life, Process, flag as pflag};
+use super::signal::{self, News, SigFields, SigInfo, StopReport, code, sig};
+use super::wait4;
 use super::{account, active_space, futex, ids, itimer, reference_cache};
 use crate::UserThreadExt;
 use crate::reaper::{parent_of, reaper_of};
@@ -226,7 +227,7 @@ fn has_stopped(group: &Group) -> bool {
             return false;
         }
         let stops = |&pid: &u32| {
-            let stops = |p: &Process| p.signals.lock().stop.stopping && !p.is_ending();
+            let stops = |p: &Process| p.signals.lock().stop.is_stopping() && !p.is_ending();
             ids::process(&pin, pid).is_some_and(stops)
         };
         if cursor.members().iter().any(stops) {
@@ -289,6 +290,9 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     tell_of_death(child, from);
     let mut parent = reaper.clone();
     let zombie = loop {
+        // Whatever signal the child was made with.
+        let notice = Notice::new(sig::CHLD, &parent);
+        let mut news = News::new(&parent, true);
         let pin = ksync::pin();
         let mut family = parent.family.lock();
         if family.closed {
@@ -312,21 +316,21 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
         // its new parent, or is seen to be a zombie here.
         let zombie = child.life.load(Ordering::SeqCst) != Life::Alive as u8;
         if zombie {
-            child.listed_dead.store(true, Ordering::Relaxed);
-            family.zombies.push_back(&pin, child.pid());
+            // It is not given back to wait for room: it already has the new parent's pid.
+            notice.send_anyway(child, &mut news);
+            notice.list(&pin, &mut family, child);
         } else {
             family.living.push_back(&pin, child.pid());
         }
+        drop(family);
+        drop(pin);
+        if zombie {
+            notice.end(child, news);
+        } else if parent.has(pflag::CHILD_STOPS) {
+            news.end();
+        }
         break zombie;
     };
-    if zombie {
-        let notice = Notice::of(child, &parent);
-        let taken = notice.discards && wait4::take_zombie(&parent, child);
-        notify_parent(child, &parent, &notice, taken);
-    }
-    if !zombie && parent.has(pflag::CHILD_STOPS) {
-        parent.child_wait.wake_all();
-    }
     // The child's group may have lost the parent that could have continued it.
     if !zombie
         && group::controls(from, child)
@@ -344,38 +348,35 @@ fn become_zombie(p: &Arc<Process>) {
     // It takes none any more, and may stay for long: what its senders pay for goes now.
     p.pending.drop_all();
     loop {
-        let ppid = p.ppid();
-        let Some(parent) = ids::find_process(ppid) else {
-            if p.ppid() != ppid {
-                // The parent has given it to another one, and has been reaped.
-                continue;
-            }
+        let Some(parent) = parent_of(p) else {
             // A kernel process, or init: nobody waits. Or its last parent has reaped it, and has been reaped.
-            if wait4::claim(p) {
+            if claim(p) {
                 wait4::release(p);
             }
             return;
         };
-        let notice = Notice::of(p, &parent);
+        let notice = Notice::new(exit_signal(p, &parent), &parent);
+        let mut news = News::new(&parent, true);
         let pin = ksync::pin();
         let mut family = parent.family.lock();
-        match wait4::listing(&parent, p) {
+        match listing(&parent, p) {
             Listing::Elsewhere => continue,
             // In limbo: the thread that reparents it sees that it is a zombie. Or that thread has seen it and has listed
             // the zombie, which may have been reaped since.
             Listing::Nowhere | Listing::Zombie => return,
             Listing::Living => {}
         }
-        p.listed_dead.store(true, Ordering::Relaxed);
-        family.living.remove(&pin, p.pid());
-        family.zombies.push_back(&pin, p.pid());
-        // In the same hold of the lock: a parent that wants no zombies must not find one.
-        if notice.discards {
-            wait4::take_listed(&pin, &mut family, p);
+        if !notice.send(p, &mut news) {
+            drop(family);
+            drop(pin);
+            news.end();
+            continue;
         }
+        family.living.remove(&pin, p.pid());
+        notice.list(&pin, &mut family, p);
         drop(family);
         drop(pin);
-        notify_parent(p, &parent, &notice, notice.discards);
+        notice.end(p, news);
         return;
     }
 }
@@ -389,8 +390,8 @@ struct Notice {
 }
 
 impl Notice {
-    fn of(p: &Process, parent: &Process) -> Notice {
-        let signo = exit_signal(p, parent);
+    /// How `parent` is notified of the end of a child that was made with `signo`.
+    fn new(signo: u8, parent: &Process) -> Notice {
         let actions = parent.signals.lock().actions.clone();
         let discards = signo == sig::CHLD && actions.discards_children();
         let ignored = discards && actions.ignored().has(sig::CHLD);
@@ -399,18 +400,39 @@ impl Notice {
             discards,
         }
     }
-}
 
-/// Notifies `parent` of its zombie `p`. If `p` was `taken` off the list, it is released here.
-fn notify_parent(p: &Arc<Process>, parent: &Arc<Process>, notice: &Notice, taken: bool) {
-    if notice.signo != 0 {
-        let info = child_info(p, notice.signo);
-        signal::queue_parent(parent, p.maker.load(Ordering::Relaxed), info);
+    /// Sends the signal about the zombie `p`. False if there was no room for its information. The caller holds the parent's
+    /// family lock, and lists `p` in the same hold: a thread that reaps the zombie finds the signal pending.
+    fn send(&self, p: &Process, news: &mut News<'_>) -> bool {
+        self.signo == 0 || news.send(p, child_info(p, self.signo))
     }
-    if taken {
-        wait4::release(p);
+
+    /// As [`Notice::send`]; the information is lost if there is no room for it.
+    fn send_anyway(&self, p: &Process, news: &mut News<'_>) {
+        if !self.send(p, news) {
+            news.drop_information();
+            self.send(p, news);
+        }
     }
-    parent.child_wait.wake_all();
+
+    /// Lists the zombie `p`, which is on no list, in `family`, that of its parent, whose lock the caller holds. A parent that
+    /// discards zombies does not find one: it is taken off again in the same hold.
+    fn list(&self, pin: &CpuPin, family: &mut Family, p: &Process) {
+        p.listed_dead.store(true, Ordering::Relaxed);
+        family.zombies.push_back(pin, p.pid());
+        if self.discards {
+            take_listed(pin, family, p);
+        }
+    }
+
+    /// What follows once the lock is free: a zombie that the parent discards is released, and the parent's threads in wait4
+    /// are woken.
+    fn end(&self, p: &Process, news: News<'_>) {
+        if self.discards {
+            wait4::release(p);
+        }
+        news.end();
+    }
 }
 
 /// The signal that `parent` gets when `p` ends. Any signal but SIGCHLD was agreed on with the program that the parent

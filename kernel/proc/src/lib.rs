@@ -8,7 +8,7 @@
 //!
 //! 1. what a process and a thread have: limits, `signal`'s words and pending queues, timers' state, uses of memory, groups;
 //! 2. the records: [`process`], [`user_thread`], and [`ids`] for all three;
-//! 3. what acts on one of them: membership of groups, making threads exit, resource usage, cached references, futexes;
+//! 3. what acts on one of them: membership of groups, places in families, making threads exit, resource usage, cached references, futexes;
 //! 4. `signal`'s sending, then stops, masks, interval timers, [`oom`], [`wait4`], taking signals;
 //! 5. [`exit`], then [`fork`], [`exec`], the first processes, and the delivery of signals; last `callbacks`.
 
@@ -24,6 +24,7 @@ pub mod daemons;
 mod descriptors;
 pub mod exec;
 pub mod exit;
+mod family;
 pub mod fault;
 pub mod first;
 pub mod fork;

@@ -27,8 +27,9 @@ use task::thread::{self, Thread};
 use task::usage::Times;
 use task::wait::Waiter;
 
+use super::family::{Listing, listing, take_listed};
 use super::ids;
-use super::process::{Family, Life, Process, Sibling, flag};
+use super::process::{Life, Process, Sibling, flag};
 use super::signal::{StopReport, sig};
 use crate::UserThreadExt;
 
@@ -395,56 +396,6 @@ pub fn take_zombie(parent: &Process, child: &Process) -> bool {
         take_listed(&pin, &mut family, child);
     }
     listed
-}
-
-/// Where a child is, as [`listing`] finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listing {
-    /// On the parent's list of living children.
-    Living,
-    /// On the parent's list of zombies.
-    Zombie,
-    /// On no list: reaped, or in limbo with the old parent's pid.
-    Nowhere,
-    /// It has another parent.
-    Elsewhere,
-}
-
-/// Where `child` is. The caller holds the family lock of `parent`.
-///
-/// That lock keeps only the children on the lists of `parent` where they are. Another thread may list a child in limbo
-/// as a child of a new parent meanwhile, under that parent's lock, and a waiter there may reap it. So the pid of the
-/// parent is read last. A new parent's pid is written before the child is listed there: had `linked` seen that list, the
-/// pid would not be that of `parent` any more, because only a holder of this lock writes that one. So with this pid,
-/// `linked` means a list of `parent`, where `listed_dead` does not change, and not `linked` means that the child has
-/// been taken off a list of `parent`.
-pub(super) fn listing(parent: &Process, child: &Process) -> Listing {
-    let linked = child.siblings.linked();
-    let zombie = child.listed_dead.load(Ordering::Relaxed);
-    if child.ppid.load(Ordering::SeqCst) != parent.pid() {
-        return Listing::Elsewhere;
-    }
-    match (linked, zombie) {
-        (false, _) => Listing::Nowhere,
-        (true, false) => Listing::Living,
-        (true, true) => Listing::Zombie,
-    }
-}
-
-/// Claims a zombie: the caller, and no other thread, then releases it. False if another thread has claimed it.
-pub(super) fn claim(child: &Process) -> bool {
-    child.life.swap(Life::Reaped as u8, Ordering::SeqCst) == Life::Zombie as u8
-}
-
-/// As `take_zombie`, for a zombie on the list in `family`, whose lock the caller holds.
-pub(super) fn take_listed(pin: &CpuPin, family: &mut Family, child: &Process) {
-    let claimed = claim(child);
-    debug_assert!(
-        claimed,
-        "a thread that claims a zombie takes it off its list"
-    );
-    family.zombies.remove(pin, child.pid());
-    child.listed_dead.store(false, Ordering::Relaxed);
 }
 
 fn finish(s: &State, child: &Arc<Process>) -> Look {

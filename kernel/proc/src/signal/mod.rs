@@ -33,11 +33,8 @@ pub(crate) use mask::signal_pending;
 pub use pending::{Pending, SharedPending, ThreadPending};
 pub use raise::{deliver_fault, force, raise};
 pub use restart::RestartBlock;
-pub(crate) use send::leave;
-pub use send::{
-    SendError, kill_process, may_signal, queue_parent, queue_process, send_parent, send_process,
-    send_thread,
-};
+pub(crate) use send::{News, leave};
+pub use send::{SendError, kill_process, may_signal, queue_process, send_process, send_thread};
 pub use set::{SigSet, sig};
 pub use sigaction::{action, set_action};
 pub use state::Shared;

@@ -14,6 +14,7 @@ use super::mask::{keeps, spares_init};
 use super::pending::{Pending, PostError};
 use super::set::{SigSet, sig};
 use super::state::{self, Shared, StopReport};
+use crate::family::{Listing, listing};
 use crate::group_exit::begin_group_exit;
 use crate::process::{Process, flag as pflag};
 use crate::reaper::parent_of;
@@ -72,16 +73,6 @@ impl<'a> Whom<'a> {
 /// signal.
 pub fn send_process(p: &Process, info: SigInfo) {
     let _ = post(p, Whom::Process(p.pid()), info, Payer::NOBODY, 0, false);
-}
-
-/// As [`send_process`], about a child that the thread with tid `maker` of `p` made.
-pub fn send_parent(p: &Process, maker: u32, info: SigInfo) {
-    let _ = post(p, Whom::Process(maker), info, Payer::NOBODY, 0, false);
-}
-
-/// As [`send_parent`], in a thread's context: keeps the information.
-pub fn queue_parent(p: &Process, maker: u32, info: SigInfo) {
-    let _ = queue(p, Whom::Process(maker), info, current().payer(), 0);
 }
 
 /// As [`send_process`], in a thread's context: keeps the information.
@@ -146,7 +137,7 @@ fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
 fn ends_at_once(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, signo: u8) -> bool {
     p.pid() != 1
         && shared.actions.ends_process(signo)
-        && !shared.stop.stopping
+        && !shared.stop.is_stopping()
         && acts_at_once(pin, p, whom, signo)
 }
 
@@ -189,8 +180,25 @@ fn post(
     number: u32,
     keep: bool,
 ) -> Result<(), PostError> {
+    let (result, continued) = post_only(p, whom, info, payer, number, keep);
+    if continued {
+        report(p, StopReport::Continued, keep);
+    }
+    result
+}
+
+/// As [`post`], for a caller that may hold a family lock. Returns also whether the signal has continued the process, which
+/// the caller then reports to the parent.
+fn post_only(
+    p: &Process,
+    whom: Whom<'_>,
+    info: SigInfo,
+    payer: Payer,
+    number: u32,
+    keep: bool,
+) -> (Result<(), PostError>, bool) {
     if p.is_kernel() {
-        return Ok(());
+        return (Ok(()), false);
     }
     let pin = ksync::pin();
     let signo = info.signo;
@@ -198,7 +206,7 @@ fn post(
     let mut shared = p.signals.lock();
     if !p.is_alive() || p.pid() == 1 && spared(whom.only(), &info) {
         p.note_group_signal(number);
-        return Ok(());
+        return (Ok(()), false);
     }
     let continued = stop_or_continue(&pin, p, &mut shared, signo);
     let result = if dropped(&pin, p, &shared, whom, &info) {
@@ -222,11 +230,7 @@ fn post(
     if !ends && result.is_ok() {
         nudge_target(&pin, p, whom, signo);
     }
-    drop(pin);
-    if continued {
-        report(p, StopReport::Continued, keep);
-    }
-    result
+    (result, continued)
 }
 
 /// What a signal changes before it becomes pending: a stop signal and SIGCONT drop each other where they are pending,
@@ -379,41 +383,100 @@ pub fn kill_process(p: &Process) {
     send_process(p, SigInfo::kernel(sig::KILL));
 }
 
+/// News for a parent: a signal about a child, and a wake-up of the threads in wait4.
+///
+/// The signal is sent in a hold of the parent's family lock in which the child is on a list of the parent. So it is
+/// pending before a thread of the parent can reap the child, and none comes later.
+pub(crate) struct News<'a> {
+    parent: &'a Process,
+    payer: Payer,
+    keep: bool,
+    continued: bool,
+}
+
+impl<'a> News<'a> {
+    /// News for `parent`. With `keep`, in a thread's context, the signal's information is kept if there is memory for it.
+    /// No lock held.
+    pub(crate) fn new(parent: &'a Process, keep: bool) -> Self {
+        News {
+            parent,
+            payer: if keep {
+                current().payer()
+            } else {
+                Payer::NOBODY
+            },
+            keep: keep && parent.pending.reserve(),
+            continued: false,
+        }
+    }
+
+    /// Sends the signal, about `child`. False if other signals have taken the room for its information: the caller begins
+    /// anew. The caller holds the parent's family lock.
+    pub(crate) fn send(&mut self, child: &Process, info: SigInfo) -> bool {
+        let maker = Whom::Process(child.maker.load(Ordering::Relaxed));
+        let (result, continued) = post_only(self.parent, maker, info, self.payer, 0, self.keep);
+        self.continued |= continued;
+        result != Err(PostError::NoRoom)
+    }
+
+    /// Another [`News::send`] does not fail: if there is no room, the information is lost.
+    pub(crate) fn drop_information(&mut self) {
+        self.keep = false;
+    }
+
+    /// Wakes the parent's threads in wait4. To be called whether the signal was sent or not, once the lock is free.
+    pub(crate) fn end(self) {
+        if self.continued {
+            report(self.parent, StopReport::Continued, self.keep);
+        }
+        self.parent.child_wait.wake_all();
+    }
+}
+
 /// Reports to the parent that `p` was stopped or continued: sends SIGCHLD unless SA_NOCLDSTOP is set, and wakes the
 /// parent's threads in wait4. With `keep`, in a thread's context, SIGCHLD's information is kept if there is memory for it.
+/// If `p` has ended meanwhile, only its end is reported. If it is being given to another parent, no signal is sent: that one's
+/// threads in wait4 are woken by the thread that gives it.
 pub(super) fn report(p: &Process, what: StopReport, keep: bool) {
     let (code, status) = match what {
         StopReport::None => return,
         StopReport::Stopped(signo) => (code::CLD_STOPPED, i32::from(signo)),
         StopReport::Continued => (code::CLD_CONTINUED, i32::from(sig::CONT)),
     };
-    let Some(parent) = parent_of(p) else {
-        return;
+    let info = SigInfo {
+        signo: sig::CHLD,
+        code,
+        fields: SigFields::Child {
+            pid: p.pid(),
+            uid: p.uid(),
+            status,
+            utime: 0,
+            stime: 0,
+        },
     };
+    while let Some(parent) = parent_of(p) {
+        if tell_parent(p, &parent, info, keep) {
+            return;
+        }
+    }
+}
+
+/// As [`report`], for `parent`. False if that is not the parent any more, or other signals have taken the room.
+fn tell_parent(p: &Process, parent: &Process, info: SigInfo, keep: bool) -> bool {
     if !parent.has(pflag::CHILD_STOPS) {
         parent.set_flag(pflag::CHILD_STOPS, true);
     }
     let actions = parent.signals.lock().actions.clone();
-    if actions.get(sig::CHLD).flags & SA_NOCLDSTOP == 0 {
-        let uid = p.uid();
-        let fields = SigFields::Child {
-            pid: p.pid(),
-            uid,
-            status,
-            utime: 0,
-            stime: 0,
-        };
-        let info = SigInfo {
-            signo: sig::CHLD,
-            code,
-            fields,
-        };
-        let maker = p.maker.load(Ordering::Relaxed);
-        if keep {
-            queue_parent(&parent, maker, info);
-        } else {
-            send_parent(&parent, maker, info);
-        }
-    }
-    parent.child_wait.wake_all();
+    let wanted = actions.get(sig::CHLD).flags & SA_NOCLDSTOP == 0;
+    drop(actions);
+    let mut news = News::new(parent, keep);
+    let family = parent.family.lock();
+    let told = match listing(parent, p) {
+        Listing::Living => !wanted || news.send(p, info),
+        Listing::Zombie | Listing::Nowhere => true,
+        Listing::Elsewhere => false,
+    };
+    drop(family);
+    news.end();
+    told
 }

@@ -38,11 +38,23 @@ pub enum StopReport {
     Continued,
 }
 
+/// How far a stop of a process has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// There is none.
+    #[default]
+    None,
+    /// Threads stop, or have stopped, before they enter user mode.
+    Begun,
+    /// The parent has been told that all threads have stopped, or is about to be.
+    Told,
+}
+
 /// The job-control state of a process. Guarded by its signal lock.
 #[derive(Default)]
 pub struct StopState {
-    /// Threads stop, or have stopped, before they enter user mode.
-    pub stopping: bool,
+    /// The present stop.
+    pub phase: Phase,
     /// How many threads have stopped.
     pub stopped: u32,
     /// What wait4 reports next.
@@ -50,18 +62,33 @@ pub struct StopState {
 }
 
 impl StopState {
+    /// Whether threads stop, or have stopped.
+    pub fn is_stopping(&self) -> bool {
+        self.phase != Phase::None
+    }
+
     /// Whether each of the process's `threads` threads has stopped.
     pub fn is_complete(&self, threads: u32) -> bool {
         threads > 0 && self.stopped >= threads
+    }
+
+    /// Whether the caller is to tell the parent that each of the process's `threads` threads has stopped: true once for
+    /// each stop, however many threads stop or leave at that moment.
+    pub(super) fn completes(&mut self, threads: u32) -> bool {
+        let completes = self.phase == Phase::Begun && self.is_complete(threads);
+        if completes {
+            self.phase = Phase::Told;
+        }
+        completes
     }
 }
 
 /// Ends a stop; wait4 reports that the process was continued. Returns whether a stop has ended.
 pub(super) fn resume(stop: &mut StopState) -> bool {
-    if !stop.stopping {
+    if !stop.is_stopping() {
         return false;
     }
-    stop.stopping = false;
+    stop.phase = Phase::None;
     stop.report = StopReport::Continued;
     true
 }

@@ -6,7 +6,7 @@ use task::thread::{Thread, flag};
 use task::wait::Waiter;
 
 use super::send::report;
-use super::state::StopReport;
+use super::state::{Phase, StopReport};
 use crate::process::Process;
 use crate::{UserThreadExt, ids};
 
@@ -16,13 +16,13 @@ pub(super) fn begin(me: &Thread, signo: u8) {
     let p = me.process();
     let pin = ksync::pin();
     let mut shared = p.signals.lock();
-    if !me.has(flag::STOP_DUE) || shared.stop.stopping || p.is_ending() {
+    if !me.has(flag::STOP_DUE) || shared.stop.is_stopping() || p.is_ending() {
         return;
     }
     if let Some(group) = ids::group(&pin, p.pgid()) {
         group.note_stop();
     }
-    shared.stop.stopping = true;
+    shared.stop.phase = Phase::Begun;
     shared.stop.stopped = 0;
     shared.stop.report = StopReport::Stopped(signo);
     p.threads.lock().each(&pin, |tid| {
@@ -43,7 +43,7 @@ pub(super) fn stay(me: &Thread) {
     let result = park(&mut state, Deadline::Never, Interruptible::Kill, stay_step);
     if result.is_err() {
         let mut shared = me.process().signals.lock();
-        if shared.stop.stopping && me.has(flag::STOPPED) {
+        if shared.stop.is_stopping() && me.has(flag::STOPPED) {
             me.clear(flag::STOPPED);
             shared.stop.stopped -= 1;
         }
@@ -54,7 +54,7 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
     let p = me.process();
     waiter.listen(&p.group_wait);
     let mut shared = p.signals.lock();
-    if !shared.stop.stopping {
+    if !shared.stop.is_stopping() {
         // Cleared under the lock: the next stop sets it again.
         me.clear(flag::ATTENTION);
         return Step::Done(());
@@ -64,7 +64,7 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
     if !me.has(flag::STOPPED) {
         me.set(flag::STOPPED);
         shared.stop.stopped += 1;
-        last = shared.stop.is_complete(p.thread_count()) && !p.is_ending();
+        last = !p.is_ending() && shared.stop.completes(p.thread_count());
     }
     drop(shared);
     if last {
@@ -76,12 +76,11 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
 /// A thread has left the process. If the process is stopping and all remaining threads have stopped, this reports the
 /// stop.
 pub(crate) fn notify_parent_stopped(p: &Process) {
-    let shared = p.signals.lock();
-    let complete = shared.stop.is_complete(p.thread_count());
-    let all = shared.stop.stopping && !p.is_ending() && complete;
+    let mut shared = p.signals.lock();
+    let last = !p.is_ending() && shared.stop.completes(p.thread_count());
     let what = shared.stop.report;
     drop(shared);
-    if all {
+    if last {
         report(p, what, true);
     }
 }
