@@ -316,3 +316,52 @@ fn a_thread_whose_affinity_changes_each_millisecond_gets_its_share() {
         assert!(got.iter().all(|ms| about(*ms, share, 1.0)), "{got:?}");
     });
 }
+
+/// However many threads compute, those of another user say, a shell answers.
+#[test]
+fn a_thread_that_hardly_computes_runs_soon_after_it_wakes_beside_many_that_compute() {
+    on(1, || {
+        let until = monotonic_ns() + 4 * SECOND;
+        for _ in 0..50 {
+            computes(until);
+        }
+        let late = Arc::new(AtomicU64::new(0));
+        let most = late.clone();
+        spawn(None, move || {
+            nap(500);
+            for _ in 0..100 {
+                let at = monotonic_ns() + 10 * MS;
+                nap_until(at);
+                most.fetch_max(monotonic_ns() - at, SeqCst);
+                compute(MS / 100);
+            }
+        });
+        wait_for_ends(51);
+        let late = late.load(SeqCst);
+        assert!(late <= 2 * sched::TICK_NS, "{late}");
+    });
+}
+
+/// A thread that sleeps as long as it computes wants half of the CPU; its share beside 20 that compute is a part of 21.
+#[test]
+fn a_thread_that_sleeps_often_gets_no_more_than_its_share() {
+    on(1, || {
+        let until = monotonic_ns() + 4 * SECOND;
+        let theirs = computes(until);
+        for _ in 1..20 {
+            computes(until);
+        }
+        let got = Arc::new(AtomicU64::new(0));
+        let mine = got.clone();
+        spawn(None, move || {
+            while monotonic_ns() < until {
+                compute(MS);
+                nap(1);
+            }
+            mine.store(current().charge_now() / MS, SeqCst);
+        });
+        wait_for_ends(21);
+        let (mine, theirs) = (got.load(SeqCst), theirs.load(SeqCst));
+        assert!(mine <= 2 * theirs && theirs > 130, "{mine} ms, {theirs} ms");
+    });
+}

@@ -8,6 +8,11 @@
 //! advance by the time of one list. After that they are put on the second list, however little they have run. So the first list
 //! empties, and every list becomes the first in turn. Within a list, threads run in order of arrival. (This is the calendar
 //! that ULE keeps for timesharing threads, with virtual time in place of priority.)
+//!
+//! A thread that wakes, belongs to the first list, and may be put there, is put on a list of *woken* threads, which all run
+//! before those of the first list. So it waits for those that woke before it and for the rest of a time slice, not for all
+//! threads that compute. It gains no CPU time by that: what it may run before it belongs to the second list is a list's time,
+//! which each thread of the first list gets, too.
 
 use ksync::CpuPin;
 
@@ -19,6 +24,8 @@ use crate::thread::Thread;
 /// Nanoseconds of virtual time of a list, as a power of two: about 4 ms, a time slice.
 pub const BUCKET_SHIFT: u32 = 22;
 const BUCKETS: u64 = 64;
+/// What a thread records as its list while it is on the list of woken threads.
+const WOKEN: u8 = BUCKETS as u8;
 /// Nanoseconds for which the first list takes new threads if the weights of all threads of the CPU add up to that of nice 0.
 const OPEN_NS: u64 = 1 << BUCKET_SHIFT;
 
@@ -28,6 +35,8 @@ const PUT_BACK: usize = 4;
 /// The runnable threads of a CPU, without the one that runs.
 pub struct Queue {
     buckets: [IdList<Runnable>; BUCKETS as usize],
+    /// Threads that belong to the first list, have woken, and run before those on it.
+    woken: IdList<Runnable>,
     /// Bit set of the lists that have a thread.
     used: u64,
     /// The bucket (virtual time divided by a list's length) of the first list.
@@ -50,6 +59,7 @@ impl Queue {
     pub const fn new() -> Self {
         Queue {
             buckets: [const { IdList::new() }; BUCKETS as usize],
+            woken: IdList::new(),
             used: 0,
             base: 0,
             base_since: 0,
@@ -86,6 +96,9 @@ impl Queue {
 
     /// The bucket of the thread that is to run next.
     pub fn first(&self) -> Option<u64> {
+        if !self.woken.is_empty() {
+            return Some(self.base);
+        }
         if self.used == 0 {
             return None;
         }
@@ -94,6 +107,12 @@ impl Queue {
             .rotate_right((self.base % BUCKETS) as u32)
             .trailing_zeros();
         Some(self.base + u64::from(ahead))
+    }
+
+    /// The virtual time by which the base moves in `ns` nanoseconds, if all threads get their shares.
+    pub fn progress(&self, ns: u64) -> u64 {
+        let weight = (self.queued_weight + self.running_weight).max(NICE_0_WEIGHT);
+        ns.saturating_mul(NICE_0_WEIGHT) / weight
     }
 
     /// Whether the first list still takes new threads: until the time has passed in which virtual time would have got to the
@@ -112,12 +131,18 @@ impl Queue {
     }
 
     /// Adds a thread at virtual time `vt`. Returns the virtual time that the thread has got: `vt`, or the beginning of the
-    /// list that it was put on if that is later. A thread whose time is past the ring is put on the last list.
-    pub fn push(&mut self, pin: &CpuPin, t: &Thread, vt: u64) -> u64 {
+    /// list that it was put on if that is later. A thread whose time is past the ring is put on the last list. One that has
+    /// `woken` runs before the others of the first list.
+    pub fn push(&mut self, pin: &CpuPin, t: &Thread, vt: u64, woken: bool) -> u64 {
         // Its own weight counts: a list whose last thread is heavy is open until that thread has had its share.
         self.queued_weight += t.sched.count_weight();
         let first = self.base + u64::from(!self.is_open());
         let b = bucket(vt).clamp(first, self.base + BUCKETS - 1);
+        if woken && b == self.base {
+            t.sched.set_list(WOKEN);
+            self.woken.push_back(pin, t.tid());
+            return vt.max(self.base_vt());
+        }
         let slot = (b % BUCKETS) as usize;
         t.sched.set_list(slot as u8);
         self.buckets[slot].push_back(pin, t.tid());
@@ -137,7 +162,7 @@ impl Queue {
                 return Some(t);
             }
             // Its time was past the ring when it was added, and has not come yet.
-            self.push(pin, t, t.sched.vt());
+            self.push(pin, t, t.sched.vt(), false);
             if self.first().is_some_and(before) {
                 self.running_weight = weight;
                 return None;
@@ -147,11 +172,17 @@ impl Queue {
     }
 
     fn pop_first<'p>(&mut self, pin: &'p CpuPin) -> Option<&'p Thread> {
-        let first = self.first()?;
-        self.move_base(first);
-        let slot = (first % BUCKETS) as usize;
-        let tid = self.buckets[slot].pop_front(pin)?;
-        self.note_if_empty(slot);
+        let tid = match self.woken.pop_front(pin) {
+            Some(tid) => tid,
+            None => {
+                let first = self.first()?;
+                self.move_base(first);
+                let slot = (first % BUCKETS) as usize;
+                let tid = self.buckets[slot].pop_front(pin)?;
+                self.note_if_empty(slot);
+                tid
+            }
+        };
         let t = ids::thread(pin, tid)?;
         self.running_weight = self.leaves(t);
         Some(t)
@@ -159,9 +190,13 @@ impl Queue {
 
     /// Takes `t`, which is on this queue, off it.
     pub fn remove(&mut self, pin: &CpuPin, t: &Thread) {
-        let slot = usize::from(t.sched.list());
-        self.buckets[slot].remove(pin, t.tid());
-        self.note_if_empty(slot);
+        match t.sched.list() {
+            WOKEN => self.woken.remove(pin, t.tid()),
+            slot => {
+                self.buckets[usize::from(slot)].remove(pin, t.tid());
+                self.note_if_empty(slot.into());
+            }
+        }
         self.leaves(t);
     }
 
@@ -169,32 +204,26 @@ impl Queue {
     /// whose threads would wait longest here. Looks at no more than `limit` threads, at least one.
     pub fn steal(&mut self, pin: &CpuPin, limit: usize, fits: impl Fn(u32) -> bool) -> Option<u32> {
         let mut left = limit;
-        for back in 1..=BUCKETS {
-            let slot = ((self.base + BUCKETS - back) % BUCKETS) as usize;
-            if self.used & 1 << slot == 0 {
-                continue;
-            }
-            let mut found = None;
-            self.buckets[slot].each(pin, |tid| {
+        let far_first = (1..=BUCKETS).map(|back| ((self.base + BUCKETS - back) % BUCKETS) as usize);
+        let used = far_first.filter(|&slot| self.used & 1 << slot != 0);
+        let lists = used.map(|slot| &self.buckets[slot]).chain([&self.woken]);
+        let mut found = None;
+        for list in lists {
+            list.each(pin, |tid| {
                 left -= 1;
                 if fits(tid) {
                     found = Some(tid);
                 }
                 found.is_none() && left > 0
             });
-            if let Some(tid) = found {
-                self.buckets[slot].remove(pin, tid);
-                self.note_if_empty(slot);
-                if let Some(t) = ids::thread(pin, tid) {
-                    self.leaves(t);
-                }
-                return found;
-            }
-            if left == 0 {
-                return None;
+            if found.is_some() || left == 0 {
+                break;
             }
         }
-        None
+        if let Some(t) = ids::thread(pin, found?) {
+            self.remove(pin, t);
+        }
+        found
     }
 
     fn note_if_empty(&mut self, slot: usize) {

@@ -57,14 +57,13 @@ fn kick(pin: &CpuPin, cpu: usize) {
 pub fn wake(pin: &CpuPin, t: &Thread) {
     if t.state.wake() {
         let cpu = balance::choose(pin, t);
-        let rested = t.sched.rested(time::monotonic_ns());
-        t.sched.set_vt(t.sched.vt().saturating_sub(rested));
         enqueue(pin, cpu, t, Arrival::Woken);
     }
 }
 
 /// Puts `t`, whose virtual time is relative, on the queue of `cpu`. Interrupts that CPU if it is idle, or if `t` is to run
-/// before its present thread.
+/// before its present thread. What a thread that has been woken was ahead of the others shrinks by the virtual time that has passed
+/// while it slept.
 pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
     let c = cpus().of(cpu);
     let mut q = c.queue.lock();
@@ -74,6 +73,11 @@ pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
         q.follow(running_vt);
     }
     t.sched.set_cpu(cpu);
+    let woken = why == Arrival::Woken;
+    if woken {
+        let passed = q.progress(t.sched.rested(time::monotonic_ns()));
+        t.sched.set_vt(t.sched.vt().saturating_sub(passed));
+    }
     let ahead = if t.sched.is_hurried() {
         // What it ran with less weight has put it far ahead.
         t.sched.vt().min(1 << queue::BUCKET_SHIFT)
@@ -81,7 +85,12 @@ pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
         t.sched.vt()
     };
     let base = q.base_vt();
-    let vt = q.push(pin, t, base + ahead);
+    let vt = q.push(
+        pin,
+        t,
+        base + ahead,
+        woken && t.sched.policy() == Policy::Other,
+    );
     t.sched.set_vt(vt);
     c.len.fetch_add(1, Ordering::SeqCst);
     drop(q);
@@ -117,7 +126,7 @@ pub fn hurry(pin: &CpuPin, t: &Thread) {
     if t.run_links.linked() && t.cpu() == cpu {
         q.remove(pin, t);
         let base = q.base_vt();
-        let vt = q.push(pin, t, base);
+        let vt = q.push(pin, t, base, false);
         t.sched.set_vt(vt);
     }
 }
