@@ -224,3 +224,47 @@ fn leaves_that_were_refused() {
     assert_eq!(world.file.nodes(), 0);
     world.end();
 }
+
+/// The memory killer compares what processes cost. A program that maps much and touches nothing takes memory all the same.
+#[test]
+fn a_map_costs_what_the_heap_has_for_it() {
+    let world = World::new();
+    world.settle();
+    let cost = |shared: bool, touched: bool| {
+        let before = (live(), world.space.cost());
+        for n in 0..NODES {
+            let mut args =
+                MapArgs::anon(PAGE, MapProt::READ | MapProt::WRITE).at(AT + 2 * n * PAGE);
+            if shared {
+                args.flags = EntryFlags::SHARED;
+            }
+            world.space.map(&world.lab.vm, &args).unwrap();
+            if touched {
+                world.store(args.addr);
+                let advice = Advice::DontNeed;
+                world
+                    .space
+                    .advise(&world.lab.vm, args.addr, PAGE, advice)
+                    .unwrap();
+                world.lab.tick();
+            }
+        }
+        world.settle();
+        let now = world.space.cost();
+        let bytes = live() - before.0;
+        let tables = world.space.usage(&world.lab.vm).tables;
+        let counted = (now.tables - tables) as isize * PAGE as isize;
+        assert!(
+            (bytes * 3 / 5..bytes * 3 / 2).contains(&counted),
+            "{counted} of {bytes}"
+        );
+        world
+            .space
+            .unmap(&world.lab.vm, AT, 2 * NODES * PAGE)
+            .unwrap();
+        world.settle();
+    };
+    cost(true, false);
+    cost(false, true);
+    world.end();
+}

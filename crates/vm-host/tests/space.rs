@@ -895,3 +895,30 @@ fn a_map_of_many_entries_costs_what_its_entries_take() {
     p.space.unmap(&lab.vm, AT, 4096 * PAGE).unwrap();
     assert_eq!(p.space.cost().tables, 0);
 }
+
+/// Shared memory keeps its pages where they are not mapped any more, and the end of its last mapping frees them all.
+#[test]
+fn shared_memory_costs_as_much_when_most_of_it_is_unmapped() {
+    let lab = Lab::new();
+    let p = lab.program();
+    let args = MapArgs {
+        flags: EntryFlags::SHARED,
+        ..fixed(64)
+    };
+    p.space.map(&lab.vm, &args).unwrap();
+    for n in 0..64 {
+        let at = AT + n * PAGE;
+        assert_eq!(p.space.fault(&lab.vm, at, Access::Write), Ok(()));
+    }
+    let all = |p: &Program| {
+        let cost = p.space.cost();
+        cost.own + cost.shared
+    };
+    assert_eq!(p.space.cost().own, 64);
+    p.space.unmap(&lab.vm, AT + PAGE, 62 * PAGE).unwrap();
+    assert_eq!(all(&p), 64, "two mappings of one object");
+    p.space.unmap(&lab.vm, AT, PAGE).unwrap();
+    assert_eq!(p.space.cost().own, 64);
+    p.space.unmap(&lab.vm, AT + 63 * PAGE, PAGE).unwrap();
+    assert_eq!(all(&p), 0);
+}

@@ -8,9 +8,10 @@ use rust_alloc::vec::Vec;
 
 use super::mmap::mapped_end;
 use super::{Space, VmError};
+use crate::backing::Backing;
 use crate::fault::{Access, FaultError, allows, cut_off};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
-use crate::object::{Kind, Next, ObjectRef};
+use crate::object::{Kind, Next, Object, ObjectRef};
 use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, SoftBusy, read_frame, write_frame};
 use crate::{Machine, Vm};
 
@@ -57,12 +58,19 @@ pub struct Cost {
     pub own: u64,
     /// Anonymous memory shared with other spaces since a fork.
     pub shared: u64,
-    /// Page-table pages, and the map entries' part of the kernel heap.
+    /// Page-table pages, and what the kernel's heap has for the map: entries, their layers, and objects that only they use.
     pub tables: u64,
 }
 
 /// Estimated bytes of an entry with its share of the tree's nodes, which are at least half full.
 const ENTRY_BYTES: usize = size_of::<MapEntry>() + 48;
+/// Estimated bytes of a layer, with its membership of its object's hub.
+const LAYER_BYTES: usize = size_of::<Backing>() + 176;
+/// Estimated bytes of an object, with its hub and the first node of its index.
+const OBJECT_BYTES: usize = size_of::<Object>() + 128;
+/// Pages of objects of shared memory that count even if they are not mapped. An object may be met again and again, and a search is to
+/// take time in proportion to what is mapped.
+const SHARED_WHOLES: u64 = 1 << 19;
 
 impl MapEntry {
     /// The byte offset of an address in its file; `None` for anonymous memory.
@@ -96,9 +104,79 @@ impl MapEntry {
     }
 }
 
-/// Number of resident anonymous pages of one layer of `entry`, within its range, and whether no other space can see
-/// them. Counted in short pinned sections.
-fn anonymous_pages(entry: &MapEntry, layer: usize) -> (u64, bool) {
+/// The anonymous memory of one layer of an entry.
+struct Memory {
+    /// The object's identity.
+    object: usize,
+    /// Whether it is shared memory, which keeps its pages even where they are not mapped.
+    shared: bool,
+    /// Whether no other mapping can see it.
+    sole: bool,
+}
+
+impl Memory {
+    /// `None` if the layer is gone, or is a file's.
+    fn of(entry: &MapEntry, layer: usize) -> Option<Memory> {
+        let pin = ksync::pin();
+        let layer = entry.chain(&pin)?.layers().get(layer)?;
+        let object = layer.object(&pin)?;
+        object.is_anon().then(|| Memory {
+            object: object.identity(),
+            shared: !object.is_private(),
+            sole: layer.is_sole(),
+        })
+    }
+}
+
+/// The costs of a space, as they are added up.
+struct Sum {
+    cost: Cost,
+    /// Bytes of the kernel's heap.
+    bytes: usize,
+    /// The object that was met last, and whether all its pages have been counted: the parts of a mapping that was cut have one.
+    last: (usize, bool),
+    /// Pages that may still be counted though they need not be mapped.
+    wholes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, entry: &MapEntry) {
+        let depth = entry
+            .chain(&ksync::pin())
+            .map_or(0, |chain| chain.layers().len());
+        self.bytes += ENTRY_BYTES;
+        for layer in 0..depth {
+            match Memory::of(entry, layer) {
+                Some(memory) => self.add_memory(entry, layer, &memory),
+                None => self.bytes += LAYER_BYTES,
+            }
+        }
+    }
+
+    fn add_memory(&mut self, entry: &MapEntry, layer: usize, memory: &Memory) {
+        let (before, counted) = self.last;
+        let again = before == memory.object;
+        if !again {
+            self.bytes += LAYER_BYTES + if memory.sole { OBJECT_BYTES } else { 0 };
+        } else if counted {
+            return;
+        }
+        let whole = memory.shared && self.wholes > 0;
+        let (pages, own) = anonymous_pages(entry, layer, whole);
+        self.last = (memory.object, whole);
+        if whole {
+            self.wholes = self.wholes.saturating_sub(pages);
+        }
+        let Cost {
+            own: alone, shared, ..
+        } = &mut self.cost;
+        *if own { alone } else { shared } += pages;
+    }
+}
+
+/// Number of resident anonymous pages of one layer of `entry`, within its range or of the `whole` object, and whether no other
+/// space can see them. Counted in short pinned sections.
+fn anonymous_pages(entry: &MapEntry, layer: usize, whole: bool) -> (u64, bool) {
     const SECTION: usize = 256;
     let (mut count, mut own) = (0, true);
     let mut from = None;
@@ -112,7 +190,10 @@ fn anonymous_pages(entry: &MapEntry, layer: usize) -> (u64, bool) {
             return (count, own);
         };
         own = layer.is_sole();
-        let (first, last) = layer.relation().indexes(entry.start(), entry.end());
+        let (first, last) = match whole {
+            true => (0, u32::MAX),
+            false => layer.relation().indexes(entry.start(), entry.end()),
+        };
         for _ in 0..SECTION {
             let at = from.unwrap_or(first);
             let index = match object.next_resident_step(&pin, at, last) {
@@ -239,20 +320,17 @@ impl Space {
     /// a space whose owner waits for memory in the middle of a change; concurrent changes may be missed or counted
     /// twice.
     pub fn cost(&self) -> Cost {
-        let mut cost = Cost {
-            tables: (self.pmap().tables() + self.tree.len() * ENTRY_BYTES / PAGE_SIZE) as u64,
-            ..Cost::default()
+        let mut sum = Sum {
+            cost: Cost::default(),
+            bytes: 0,
+            last: (0, false),
+            wholes: SHARED_WHOLES,
         };
-        self.tree.for_each(&mut |entry| {
-            let depth = entry
-                .chain(&ksync::pin())
-                .map_or(0, |chain| chain.layers().len());
-            for layer in 0..depth {
-                let (pages, own) = anonymous_pages(entry, layer);
-                *if own { &mut cost.own } else { &mut cost.shared } += pages;
-            }
-        });
-        cost
+        self.tree.for_each(&mut |entry| sum.add(entry));
+        Cost {
+            tables: (self.pmap().tables() + sum.bytes / PAGE_SIZE) as u64,
+            ..sum.cost
+        }
     }
 
     /// Writes one byte for each page of a range: whether the page is resident in an object that the range maps, with or
