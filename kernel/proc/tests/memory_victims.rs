@@ -143,27 +143,20 @@ fn processes_that_begin_after_the_victims_were_killed_are_not_waited_for() {
             });
             stay()
         });
-        let longest = cell();
-        let (theirs, last) = (longest.clone(), Arc::new(AtomicU64::new(now_ms())));
-        let (all, over) = (young.clone(), cell());
-        let ended = over.clone();
+        let more = old.clone();
         fork(move || {
             begin();
             me().set_oom_adj(-1000, true);
-            for page in 0..memory_users::ALL {
-                let now = now_ms();
-                theirs.fetch_max(now - last.swap(now, SeqCst), SeqCst);
-                if !touch(page) || all.iter().all(|&pid| !lives(pid)) && page > 1000 {
-                    break;
-                }
-            }
-            ended.store(1, SeqCst);
+            let next = |page: &u64| more.iter().all(|&pid| lives(pid)) && touch(*page);
+            let _ = (0..memory_users::ALL).take_while(next).count();
             stay()
         });
-        until(|| over.load(SeqCst) == 1);
-        let longest = longest.load(SeqCst);
-        assert!(longest < 1000, "{longest} ms");
-        drop(old);
+        let first_end = |pids: &[u32]| {
+            until(|| pids.iter().any(|&pid| !lives(pid)));
+            now_ms()
+        };
+        let ends = [first_end(&young), first_end(&old)];
+        assert!(ends[1] - ends[0] < 1000, "{ends:?}");
     });
 }
 
