@@ -469,12 +469,12 @@ fn load(threads: u32, seconds: u64, expected: &mut [f64; 3]) {
 #[test]
 fn an_idle_cpu_gets_a_queued_thread_whose_affinity_grows() {
     on(2, || {
-        let until = monotonic_ns() + 100 * MS;
+        let until = monotonic_ns() + 1500 * MS;
         let seen = Arc::new(AtomicUsize::new(0));
         let tids = [(); 2].map(|()| {
             let seen = seen.clone();
             spawn(Some(0), move || {
-                while monotonic_ns() < until {
+                while monotonic_ns() < until && seen.load(SeqCst) != 3 {
                     compute(MS / 20);
                     seen.fetch_or(1 << hal::cpu::id(), SeqCst);
                 }
