@@ -875,3 +875,23 @@ fn a_skipped_backing_is_noticed() {
         "nobody would notice a missing backing"
     );
 }
+
+#[test]
+fn a_map_of_many_entries_costs_what_its_entries_take() {
+    let lab = Lab::new();
+    let p = lab.program();
+    assert_eq!(p.space.cost().tables, 0);
+    p.space.map(&lab.vm, &fixed(4096)).unwrap();
+    // Every other page is another process's, though none is ever accessed.
+    for n in 0..2048 {
+        let at = AT + n * 2 * PAGE;
+        p.space.protect(&lab.vm, at, PAGE, MapProt::READ).unwrap();
+    }
+    let entries = p.space.usage(&lab.vm).entries;
+    assert_eq!(entries, 4096);
+    let cost = p.space.cost();
+    assert_eq!((cost.own, cost.shared), (0, 0));
+    assert!(cost.tables >= entries * 64 / PAGE, "{cost:?}");
+    p.space.unmap(&lab.vm, AT, 4096 * PAGE).unwrap();
+    assert_eq!(p.space.cost().tables, 0);
+}
