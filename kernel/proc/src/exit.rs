@@ -158,23 +158,14 @@ fn finish_process(p: &Arc<Process>) {
     if p.pid() == 1 {
         crate::upcalls::init_exited(p, p.status.load(Ordering::SeqCst));
     }
-    let group = group_that_notices(p);
     leave_children(p);
-    if let Some(group) = &group
-        && p.pid() == p.sid()
+    if p.pid() == p.sid()
+        && let Some(group) = p.group()
     {
-        hang_up(group);
+        hang_up(&group);
     }
-    leave_group(p, group);
+    leave_group(p);
     become_zombie(p);
-}
-
-/// The group of an ending process, if the end may concern the group: the process leads the session, or members may be
-/// stopped. Most ends do not, and then the group's reference count, which all its members share, is not written.
-fn group_that_notices(p: &Process) -> Option<Arc<Group>> {
-    let pin = ksync::pin();
-    let group = ids::borrow_group(&pin, p.pgid())?;
-    (p.pid() == p.sid() || group.may_be_stopped()).then(|| group.hold())
 }
 
 /// The end of a session leader: its controlling terminal hangs up.
@@ -185,15 +176,24 @@ fn hang_up(group: &Group) {
 }
 
 /// From here on `p`, which ends, does not keep its group from being orphaned. If that makes the group an orphaned one, and
-/// a member is stopped, the members get SIGHUP and SIGCONT. `group` is the group if a member may be stopped.
-fn leave_group(p: &Process, group: Option<Arc<Group>>) {
+/// a member is stopped, the members get SIGHUP and SIGCONT.
+fn leave_group(p: &Process) {
     let leave = || p.flags.fetch_or(pflag::LEAVES_GROUP, Ordering::SeqCst);
-    let group = group.or_else(|| {
-        // A member that stops from here on is found when another member leaves, which finds that this one has left.
+    let pin = ksync::pin();
+    let Some(group) = ids::borrow_group(&pin, p.pgid()) else {
         leave();
-        group_that_notices(p)
-    });
-    let Some(group) = group else { return };
+        return;
+    };
+    if !group.may_be_stopped() {
+        leave();
+        // A member that stops from here on is found when another member leaves, which finds that this one has left.
+        if !group.may_be_stopped() {
+            // Most ends get no further: the group's reference count, which all its members share, is not written.
+            return;
+        }
+    }
+    let group = group.hold();
+    drop(pin);
     let orphaned = {
         // Of several members that end at once, the last one finds the group orphaned.
         let _turn = group.turn();
@@ -202,6 +202,19 @@ fn leave_group(p: &Process, group: Option<Arc<Group>>) {
         controlled && is_stopped_orphan(&group)
     };
     if orphaned {
+        hang_up_group(&group);
+    }
+}
+
+/// If the group of `p` is an orphaned one with a stopped member, its members get SIGHUP and SIGCONT.
+fn continue_if_orphaned(p: &Process) {
+    let pin = ksync::pin();
+    let group = ids::borrow_group(&pin, p.pgid()).filter(|group| group.may_be_stopped());
+    let group = group.map(|group| group.hold());
+    drop(pin);
+    if let Some(group) = group
+        && is_stopped_orphan(&group)
+    {
         hang_up_group(&group);
     }
 }
@@ -332,12 +345,8 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
         break zombie;
     };
     // The child's group may have lost the parent that could have continued it.
-    if !zombie
-        && group::controls(from, child)
-        && let Some(group) = group_that_notices(child)
-        && is_stopped_orphan(&group)
-    {
-        hang_up_group(&group);
+    if !zombie && group::controls(from, child) {
+        continue_if_orphaned(child);
     }
 }
 
