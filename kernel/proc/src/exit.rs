@@ -302,60 +302,55 @@ fn tell_of_death(child: &Process, from: &Process) {
 fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     tell_of_death(child, from);
     let mut parent = reaper.clone();
-    let zombie = loop {
-        // Whatever signal the child was made with.
-        let notice = Notice::new(sig::CHLD, &parent);
-        let mut news = News::new(&parent, true);
+    loop {
         let pin = ksync::pin();
         let mut family = parent.family.lock();
-        if family.closed {
-            drop(family);
-            drop(pin);
-            // `reaper` may have been reaped since: then nothing is known of those above it. `from` has not.
-            match reaper_of(from) {
-                Some(next) => parent = next,
-                None => return,
+        if !family.closed {
+            child.ppid.store(parent.pid(), Ordering::SeqCst);
+            child.maker.store(parent.pid(), Ordering::Relaxed);
+            // Whatever signal the child was made with.
+            child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
+            // A stop that has not been reported to the last parent, or is being reported now.
+            if child.signals.lock().stop.report != StopReport::None {
+                parent.set_flag(pflag::CHILD_STOPS, true);
             }
-            continue;
-        }
-        child.ppid.store(parent.pid(), Ordering::SeqCst);
-        child.maker.store(parent.pid(), Ordering::Relaxed);
-        child.exit_signal.store(sig::CHLD, Ordering::SeqCst);
-        // A stop that has not been reported to the last parent, or is being reported now.
-        if child.signals.lock().stop.report != StopReport::None {
-            parent.set_flag(pflag::CHILD_STOPS, true);
-        }
-        // After the pid, both in the order of all threads, as the child writes its life and then reads the pid: it sees
-        // its new parent, or is seen to be a zombie here.
-        let zombie = child.life.load(Ordering::SeqCst) != Life::Alive as u8;
-        if zombie {
-            // It is not given back to wait for room: it already has the new parent's pid.
-            notice.send_anyway(child, &mut news);
-            notice.list(&pin, &mut family, child);
-        } else {
             family.living.push_back(&pin, child.pid());
+            break;
         }
         drop(family);
         drop(pin);
-        if zombie {
-            notice.end(child, news);
-        } else if parent.has(pflag::CHILD_STOPS) {
-            news.end();
+        // `reaper` may have been reaped since: then nothing is known of those above it. `from` has not.
+        match reaper_of(from) {
+            Some(next) => parent = next,
+            None => return,
         }
-        break zombie;
-    };
+    }
+    // After the pid, both in the order of all threads, as the child writes its life and then reads the pid: it finds itself
+    // among the children of its new parent, or is seen to be a zombie here. Or both: then the first one reports it.
+    if child.life.load(Ordering::SeqCst) != Life::Alive as u8 {
+        report_end(child);
+        return;
+    }
+    if parent.has(pflag::CHILD_STOPS) {
+        parent.child_wait.wake_all();
+    }
     // The child's group may have lost the parent that could have continued it.
-    if !zombie && group::controls(from, child) {
+    if group::controls(from, child) {
         continue_if_orphaned(child);
     }
 }
 
-/// The last step of a process's end: moves `p` to its parent's list of zombies and notifies the parent. If the parent
-/// discards its children, `p` is reaped at once.
+/// The last step of a process's end.
 fn become_zombie(p: &Arc<Process>) {
     p.life.store(Life::Zombie as u8, Ordering::SeqCst);
     // It takes none any more, and may stay for long: what its senders pay for goes now.
     p.pending.drop_all();
+    report_end(p);
+}
+
+/// Moves the zombie `p` to its parent's list of zombies and notifies the parent, unless another thread has. If the parent
+/// discards its children, `p` is reaped at once.
+fn report_end(p: &Arc<Process>) {
     loop {
         let Some(parent) = parent_of(p) else {
             // A kernel process, or init: nobody waits. Or its last parent has reaped it, and has been reaped.
@@ -370,8 +365,8 @@ fn become_zombie(p: &Arc<Process>) {
         let mut family = parent.family.lock();
         match listing(&parent, p) {
             Listing::Elsewhere => continue,
-            // In limbo: the thread that reparents it sees that it is a zombie. Or that thread has seen it and has listed
-            // the zombie, which may have been reaped since.
+            // In limbo: the thread that reparents it sees that it is a zombie. Or that thread has reported it, and it may have
+            // been reaped since.
             Listing::Nowhere | Listing::Zombie => return,
             Listing::Living => {}
         }
@@ -414,14 +409,6 @@ impl Notice {
     /// family lock, and lists `p` in the same hold: a thread that reaps the zombie finds the signal pending.
     fn send(&self, p: &Process, news: &mut News<'_>) -> bool {
         self.signo == 0 || news.send(p, child_info(p, self.signo))
-    }
-
-    /// As [`Notice::send`]; the information is lost if there is no room for it.
-    fn send_anyway(&self, p: &Process, news: &mut News<'_>) {
-        if !self.send(p, news) {
-            news.drop_information();
-            self.send(p, news);
-        }
     }
 
     /// Lists the zombie `p`, which is on no list, in `family`, that of its parent, whose lock the caller holds. A parent that

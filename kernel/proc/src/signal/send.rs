@@ -419,11 +419,6 @@ impl<'a> News<'a> {
         result != Err(PostError::NoRoom)
     }
 
-    /// Another [`News::send`] does not fail: if there is no room, the information is lost.
-    pub(crate) fn drop_information(&mut self) {
-        self.keep = false;
-    }
-
     /// Wakes the parent's threads in wait4. To be called whether the signal was sent or not, once the lock is free.
     pub(crate) fn end(self) {
         if self.continued {
