@@ -102,6 +102,10 @@ pub fn make(asked: &options::Image) -> Result<PathBuf> {
         }
     }
     add_own(&mut tree, &programs)?;
+    if let Some(dir) = &asked.files {
+        tree.add_files(dir)
+            .with_context(|| format!("cannot read FILES={}", dir.display()))?;
+    }
     let path = tools::build_dir()?.join(if asked.gzip {
         "initramfs.cpio.gz"
     } else {

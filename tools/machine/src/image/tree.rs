@@ -90,15 +90,23 @@ impl Tree {
     /// # Errors
     /// A file of it cannot be read.
     pub fn add_package(&mut self, dir: &Path) -> Result<()> {
-        self.add_directory(dir, "")
+        self.add_directory(dir, "", LEFT_OUT)
     }
 
-    fn add_directory(&mut self, dir: &Path, prefix: &str) -> Result<()> {
+    /// Adds what lies in `dir`, in place of what was there.
+    ///
+    /// # Errors
+    /// A file of it cannot be read.
+    pub fn add_files(&mut self, dir: &Path) -> Result<()> {
+        self.add_directory(dir, "", &[])
+    }
+
+    fn add_directory(&mut self, dir: &Path, prefix: &str, left_out: &[&str]) -> Result<()> {
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             let raw = format!("{prefix}{}", entry.file_name().to_string_lossy());
             let path = merged(&raw);
-            if LEFT_OUT
+            if left_out
                 .iter()
                 .any(|left| format!("{path}/").starts_with(left))
             {
@@ -113,7 +121,7 @@ impl Tree {
                 if !self.has(&path) {
                     self.directory(&path, mode);
                 }
-                self.add_directory(&entry.path(), &format!("{raw}/"))?;
+                self.add_directory(&entry.path(), &format!("{raw}/"), left_out)?;
             } else if meta.is_file() {
                 self.file(&path, mode, fs::read(entry.path())?);
             }
@@ -133,6 +141,37 @@ mod tests {
         assert_eq!(merged("lib64"), "usr/lib64");
         assert_eq!(merged("etc/passwd"), "etc/passwd");
         assert_eq!(merged("library"), "library");
+    }
+
+    /// As for `make run FILES=DIR`: what a person has built lies where it lay in the directory, and none of it is left out.
+    #[test]
+    fn files_of_a_person_lie_where_they_lay() {
+        let dir = std::env::temp_dir().join(format!("pantala-files-{}", std::process::id()));
+        fs::create_dir_all(dir.join("bin")).unwrap();
+        fs::create_dir_all(dir.join("usr/share/doc/mine")).unwrap();
+        fs::write(dir.join("bin/mine"), b"mine").unwrap();
+        fs::set_permissions(dir.join("bin/mine"), fs::Permissions::from_mode(0o751)).unwrap();
+        fs::write(dir.join("usr/share/doc/mine/text"), b"text").unwrap();
+        std::os::unix::fs::symlink("bin/mine", dir.join("link")).unwrap();
+        let mut tree = Tree::default();
+        tree.file("usr/bin/mine", 0o644, b"another".to_vec());
+        let added = tree.add_files(&dir);
+        fs::remove_dir_all(&dir).unwrap();
+        added.unwrap();
+        let node = |path: &str| {
+            tree.iter()
+                .find(|&(at, ..)| at == path)
+                .map(|(_, m, n)| (m, n))
+        };
+        let file = |mode, bytes: &[u8]| (mode, Node::File(bytes.to_vec()));
+        let (mode, mine) = file(0o751, b"mine");
+        assert_eq!(node("usr/bin/mine"), Some((mode, &mine)));
+        assert!(tree.has("usr/share/doc/mine/text"));
+        assert_eq!(
+            node("link"),
+            Some((0o777, &Node::Symlink("bin/mine".into())))
+        );
+        assert!(tree.add_files(&dir).is_err(), "it is not there any more");
     }
 
     #[test]

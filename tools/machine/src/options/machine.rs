@@ -128,6 +128,9 @@ pub struct Image {
     /// Debian packages besides the default ones, with spaces between
     #[arg(long, env, default_value = "", value_parser = spaced)]
     pub packages: Words,
+    /// a directory whose contents are put into the image's root, too
+    #[arg(long, env)]
+    pub files: Option<PathBuf>,
     /// compressed
     #[arg(long, env, value_parser = FalseyValueParser::new())]
     pub gzip: bool,

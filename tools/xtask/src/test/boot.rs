@@ -132,6 +132,7 @@ fn prepare(setup: &Setup, boots: &[Boot]) -> Result<Shared> {
         if !images.contains_key(&kind) {
             let made = image::make(&Image {
                 packages: Words(packages.clone()),
+                files: setup.system.image.files.clone(),
                 gzip: *gzip || setup.system.image.gzip,
             })?;
             // Each kind of image keeps a file of its own while the tests run.

@@ -1,0 +1,88 @@
+//! Shares among CPUs: threads that may run anywhere get their shares of all CPUs, by weight.
+#![cfg(not(shuttle))]
+
+mod processes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use processes::{MS, compute, nap, on, wait_for_ends};
+use task::sched::{self, CpuMask, Policy};
+use task::time::{SECOND, monotonic_ns};
+use task::{current, ids, kthread};
+
+/// Threads that compute: nice value, policy, and the CPU on which each begins.
+type Kinds<'a> = &'a [(i8, Policy, usize)];
+
+/// Runs such threads for so many seconds. Each may run on every CPU once all have begun. Returns the milliseconds that each
+/// has got.
+fn shares(kinds: Kinds, seconds: u64) -> Vec<u64> {
+    let got: Arc<Vec<AtomicU64>> = Arc::new(kinds.iter().map(|_| AtomicU64::new(0)).collect());
+    let until = monotonic_ns() + seconds * SECOND;
+    let tids: Vec<u32> = (kinds.iter().enumerate())
+        .map(|(n, &(nice, policy, cpu))| {
+            let got = got.clone();
+            let body = move || {
+                current().set_policy(policy, false);
+                while monotonic_ns() < until {
+                    compute(MS / 10);
+                }
+                got[n].store(current().charge_now() / MS, SeqCst);
+            };
+            kthread::spawn("worker", Some(cpu), nice, body).expect("memory for a thread")
+        })
+        .collect();
+    nap(20);
+    for tid in tids {
+        let thread = ids::hold_thread(tid).expect("it computes");
+        assert!(sched::set_affinity(&thread, &CpuMask::all()));
+    }
+    nap(seconds * 1000);
+    wait_for_ends(kinds.len() as u32);
+    got.iter().map(|ms| ms.load(SeqCst)).collect()
+}
+
+const fn other(nice: i8, cpu: usize) -> (i8, Policy, usize) {
+    (nice, Policy::Other, cpu)
+}
+
+/// As many threads on each CPU, and one CPU has those of little weight.
+#[test]
+fn nice_threads_do_not_keep_a_cpu_for_which_others_wait() {
+    on(2, || {
+        let got = shares(&[other(0, 0), other(0, 0), other(19, 1), other(19, 1)], 2);
+        assert!(got[0] > 1700 && got[1] > 1700, "{got:?}");
+    });
+}
+
+#[test]
+fn a_thread_of_the_idle_policy_does_not_keep_a_cpu_for_which_others_wait() {
+    on(2, || {
+        let got = shares(&[other(0, 0), other(0, 0), (0, Policy::Idle, 1)], 2);
+        assert!(got[0] > 1700 && got[1] > 1700, "{got:?}");
+    });
+}
+
+/// Where the CPUs cannot have equally much to do, the threads take turns on the CPU that has less.
+#[test]
+fn three_threads_share_two_cpus_equally() {
+    on(2, || {
+        let got = shares(&[other(0, 0), other(0, 0), other(0, 1)], 6);
+        assert!(got.iter().all(|ms| (3400..4600).contains(ms)), "{got:?}");
+    });
+}
+
+#[test]
+fn five_threads_share_four_cpus_equally() {
+    on(4, || {
+        let kinds = [
+            other(0, 0),
+            other(0, 0),
+            other(0, 1),
+            other(0, 2),
+            other(0, 3),
+        ];
+        let got = shares(&kinds, 6);
+        assert!(got.iter().all(|ms| (3800..5700).contains(ms)), "{got:?}");
+    });
+}
