@@ -50,16 +50,16 @@ const fn other(nice: i8, cpu: usize) -> (i8, Policy, usize) {
 #[test]
 fn nice_threads_do_not_keep_a_cpu_for_which_others_wait() {
     on(2, || {
-        let got = shares(&[other(0, 0), other(0, 0), other(19, 1), other(19, 1)], 2);
-        assert!(got[0] > 1700 && got[1] > 1700, "{got:?}");
+        let got = shares(&[other(0, 0), other(0, 0), other(19, 1), other(19, 1)], 1);
+        assert!(got[0] > 800 && got[1] > 800, "{got:?}");
     });
 }
 
 #[test]
 fn a_thread_of_the_idle_policy_does_not_keep_a_cpu_for_which_others_wait() {
     on(2, || {
-        let got = shares(&[other(0, 0), other(0, 0), (0, Policy::Idle, 1)], 2);
-        assert!(got[0] > 1700 && got[1] > 1700, "{got:?}");
+        let got = shares(&[other(0, 0), other(0, 0), (0, Policy::Idle, 1)], 1);
+        assert!(got[0] > 800 && got[1] > 800, "{got:?}");
     });
 }
 
@@ -67,8 +67,8 @@ fn a_thread_of_the_idle_policy_does_not_keep_a_cpu_for_which_others_wait() {
 #[test]
 fn three_threads_share_two_cpus_equally() {
     on(2, || {
-        let got = shares(&[other(0, 0), other(0, 0), other(0, 1)], 6);
-        assert!(got.iter().all(|ms| (3400..4600).contains(ms)), "{got:?}");
+        let got = shares(&[other(0, 0), other(0, 0), other(0, 1)], 4);
+        assert!(got.iter().all(|ms| (2200..3100).contains(ms)), "{got:?}");
     });
 }
 
@@ -82,7 +82,7 @@ fn five_threads_share_four_cpus_equally() {
             other(0, 2),
             other(0, 3),
         ];
-        let got = shares(&kinds, 6);
-        assert!(got.iter().all(|ms| (3800..5700).contains(ms)), "{got:?}");
+        let got = shares(&kinds, 4);
+        assert!(got.iter().all(|ms| (2600..3800).contains(ms)), "{got:?}");
     });
 }

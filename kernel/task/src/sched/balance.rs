@@ -4,7 +4,7 @@ use ksync::atomic::Ordering;
 
 use ksync::CpuPin;
 
-use super::cpu::{Cpu, bump, cpus, load, thread_of};
+use super::cpu::{Cpu, bump, cpus, thread_of, weight};
 use super::queue::Queue;
 use crate::thread::Thread;
 
@@ -45,7 +45,7 @@ pub fn choose(pin: &CpuPin, t: &Thread) -> usize {
     }
     match (may.has(me), may.has(last)) {
         (true, true) => {
-            if load(me) <= load(last) {
+            if weight(me) <= weight(last) {
                 me
             } else {
                 last
@@ -57,28 +57,47 @@ pub fn choose(pin: &CpuPin, t: &Thread) -> usize {
     }
 }
 
-/// Takes a thread from the run queue of the CPU that has most to do, for this CPU; with `idle`, this CPU counts as one that
-/// runs nothing. The thread's virtual time is then relative, and the caller queues or runs the thread. Returns `None` if
-/// there is no such CPU, or its queue is locked.
-pub fn steal(pin: &CpuPin, idle: bool) -> Option<u32> {
+/// The threads that a CPU may take from the queue of another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Steal {
+    /// Any: the CPU has nothing to run.
+    Any,
+    /// One after whose move the CPU that has more to do, be it the other one or this one, has less to do than before.
+    Lighter,
+    /// Such a one, or one by whose move the two CPUs change places.
+    Turn,
+}
+
+/// Takes a thread from the run queue of the CPU that has most to do by the weights of its threads, for this CPU. The thread's
+/// virtual time is then relative, and the caller queues or runs the thread. Returns `None` if there is no such CPU, its queue is
+/// locked, or none of its threads is found to be one of `which`.
+pub fn steal(pin: &CpuPin, which: Steal) -> Option<u32> {
     let me = pin.cpu();
     let ncpus = cpus().ncpus();
-    let mut best = (if idle { 0 } else { load(me) + 1 }, me);
+    let mine = if which == Steal::Any { 0 } else { weight(me) };
+    let mut best = (mine, me);
     for step in 1..ncpus {
         let cpu = (me + step) % ncpus;
-        let c = cpus().of(cpu);
-        let queued = c.len.load(Ordering::Relaxed);
-        let there = if idle { queued } else { load(cpu) };
+        let queued = cpus().of(cpu).len.load(Ordering::Relaxed);
+        // The hint may be older than the number.
+        let there = weight(cpu).max(1);
         if queued > 0 && there > best.0 {
             best = (there, cpu);
         }
     }
-    let (_, from) = best;
+    let (there, from) = best;
     if from == me {
         return None;
     }
     let c = cpus().of(from);
-    let tid = take(pin, c, &mut *c.queue.try_lock()?, me)?;
+    let tid = take(pin, c, &mut *c.queue.try_lock()?, me, |t| {
+        let then = mine + t.sched.weight();
+        match which {
+            Steal::Any => true,
+            Steal::Lighter => then < there,
+            Steal::Turn => then <= there,
+        }
+    })?;
     bump(&cpus().get(pin).stats.steals, 1);
     Some(tid)
 }
@@ -87,16 +106,23 @@ pub fn steal(pin: &CpuPin, idle: bool) -> Option<u32> {
 /// the caller queues the thread.
 pub fn give(pin: &CpuPin, to: usize) -> Option<u32> {
     let c = cpus().get(pin);
-    take(pin, c, &mut c.queue.lock(), to)
+    take(pin, c, &mut c.queue.lock(), to, |_| true)
 }
 
-/// Takes a thread that may run on CPU `to` off `q`, which is the queue of `c`, and makes its virtual time relative.
-fn take(pin: &CpuPin, c: &Cpu, q: &mut Queue, to: usize) -> Option<u32> {
+/// Takes a thread that may run on CPU `to`, and that `fits` accepts, off `q`, which is the queue of `c`, and makes its virtual
+/// time relative.
+fn take(
+    pin: &CpuPin,
+    c: &Cpu,
+    q: &mut Queue,
+    to: usize,
+    fits: impl Fn(&Thread) -> bool,
+) -> Option<u32> {
     let base = q.base_vt();
     let tid = q.steal(pin, STEAL_LOOKS, |tid| {
-        thread_of(pin, tid).is_some_and(|t| t.sched.affinity().has(to))
+        thread_of(pin, tid).is_some_and(|t| t.sched.affinity().has(to) && fits(t))
     })?;
-    c.len.fetch_sub(1, Ordering::SeqCst);
+    c.queue_changed(q, -1);
     let t = thread_of(pin, tid)?;
     t.sched.set_vt(t.sched.vt().saturating_sub(base));
     Some(tid)

@@ -17,10 +17,14 @@ pub(super) struct Cpu {
     pub(super) queue: IrqSpin<queue::Queue, lock::RunQueueLock>,
     /// Threads on the queue. Written under the queue's lock; other CPUs read it as a hint.
     pub(super) len: AtomicU32,
+    /// The sum of the weights of the threads on the queue. As `len`.
+    pub(super) queued_weight: AtomicU64,
     /// Whether the CPU halts, or is about to, so that it notices a new thread only by an interrupt. Own CPU.
     pub(super) idle: AtomicBool,
     /// Tid of the running thread, 0 for the idle thread. Own CPU.
     pub(super) running: AtomicU32,
+    /// Weight of the running thread as of the last switch or tick, 0 for the idle thread. Own CPU.
+    pub(super) running_weight: AtomicU64,
     /// Virtual time of the running thread, as of the last switch or tick. Own CPU.
     pub(super) running_vt: AtomicU64,
     /// Tid of the thread that the switch in progress leaves, and the [`Reason`](super::Reason). Own CPU, preemption off.
@@ -30,6 +34,15 @@ pub(super) struct Cpu {
     pub(super) idle_thread: Once<Arc<Thread>>,
     /// Counters. Own CPU.
     pub(super) stats: CpuStats,
+}
+
+impl Cpu {
+    /// Records how many threads are on the queue `q`, which is this CPU's, and how much they weigh: `by` more than before.
+    pub(super) fn queue_changed(&self, q: &queue::Queue, by: i32) {
+        self.queued_weight
+            .store(q.queued_weight(), Ordering::Relaxed);
+        self.len.fetch_add(by.cast_unsigned(), Ordering::SeqCst);
+    }
 }
 
 /// Counters of one CPU's scheduling. Written by that CPU only.
@@ -76,8 +89,10 @@ pub(crate) fn init(ncpus: usize) {
         PerCpu::new(ncpus, |_| Cpu {
             queue: IrqSpin::new(queue::Queue::new()),
             len: AtomicU32::new(0),
+            queued_weight: AtomicU64::new(0),
             idle: AtomicBool::new(false),
             running: AtomicU32::new(0),
+            running_weight: AtomicU64::new(0),
             running_vt: AtomicU64::new(0),
             leaving: AtomicU32::new(0),
             leaving_why: AtomicU32::new(0),
@@ -128,6 +143,12 @@ pub fn count_vfork() {
 pub fn load(cpu: usize) -> u32 {
     let c = cpus().of(cpu);
     c.len.load(Ordering::Relaxed) + u32::from(c.running.load(Ordering::Relaxed) != 0)
+}
+
+/// The sum of the weights of the threads that run or are queued on `cpu`. A hint.
+pub(super) fn weight(cpu: usize) -> u64 {
+    let c = cpus().of(cpu);
+    c.queued_weight.load(Ordering::Relaxed) + c.running_weight.load(Ordering::Relaxed)
 }
 
 /// Tid of the thread that runs on `cpu`, 0 if the CPU is idle. A hint.

@@ -139,7 +139,7 @@ impl Entity {
     }
 
     /// The weight by nice value and policy, but at least that of nice 0 once the thread is hurried.
-    fn weight(&self) -> u64 {
+    pub(super) fn weight(&self) -> u64 {
         let weight = self.weight.load(Ordering::Relaxed).into();
         if self.is_hurried() {
             NICE_0_WEIGHT.max(weight)

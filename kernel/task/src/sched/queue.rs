@@ -69,6 +69,11 @@ impl Queue {
         }
     }
 
+    /// The sum of the weights of the queued threads.
+    pub fn queued_weight(&self) -> u64 {
+        self.queued_weight
+    }
+
     /// The virtual time at the queue's base.
     pub fn base_vt(&self) -> u64 {
         self.base << BUCKET_SHIFT

@@ -8,9 +8,10 @@ use ksync::atomic::Ordering;
 
 use ksync::{CpuPin, Run};
 
+use super::balance::{self, Steal};
 use super::cpu::{Cpu, TICK_NS, bump, cpus, thread_of};
+use super::queue;
 use super::wake::{Arrival, enqueue};
-use super::{balance, queue};
 use crate::current::{Current, current, set_current};
 use crate::thread::Thread;
 use crate::{time, timer, upcalls};
@@ -108,7 +109,7 @@ fn choose_next<'p>(
                     c.running_vt.store(vt, Ordering::Relaxed);
                     return None;
                 }
-                let tid = balance::steal(pin, true)?;
+                let tid = balance::steal(pin, Steal::Any)?;
                 let t = thread_of(pin, tid)?;
                 t.sched.set_cpu(pin.cpu());
                 let base = c.queue.lock().base_vt();
@@ -123,7 +124,7 @@ fn choose_next<'p>(
             return None;
         };
         let base = q.base_vt();
-        c.len.fetch_sub(1, Ordering::SeqCst);
+        c.queue_changed(&q, -1);
         // Before a waker moves the base: not to the time of the thread that leaves, which may be far ahead.
         c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
         drop(q);
@@ -138,6 +139,7 @@ fn choose_next<'p>(
 
 fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, t: &Thread, why: Reason, now: u64) {
     t.sched.start_running(now);
+    c.running_weight.store(t.sched.weight(), Ordering::Relaxed);
     if c.running.swap(t.tid(), Ordering::Relaxed) == 0 {
         c.idle.store(false, Ordering::Relaxed);
         timer::set_tick(pin, now + TICK_NS);
@@ -151,6 +153,7 @@ fn switch_to_idle(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) {
     };
     idle.sched.start_running(now);
     c.running.store(0, Ordering::Relaxed);
+    c.running_weight.store(0, Ordering::Relaxed);
     timer::set_tick(pin, u64::MAX);
     leave(pin, c, me, idle, why);
 }

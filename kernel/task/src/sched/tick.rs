@@ -5,15 +5,18 @@ use ksync::atomic::Ordering;
 use hal::current::Handler;
 use ksync::CpuPin;
 
+use super::balance::{self, Steal};
 use super::cpu::{TICK_NS, bump, cpus, thread_of};
 use super::wake::{Arrival, enqueue};
-use super::{balance, loadavg, queue};
+use super::{loadavg, queue};
 use crate::current::{current, try_current};
 use crate::thread::flag;
 use crate::{time, timer, upcalls};
 
 /// A busy CPU compares its load with the others' at one of this many ticks, and then gives an idle one a thread.
 const BALANCE_TICKS: u64 = 8;
+/// In one of this many rounds of balancing, threads take turns. Not a multiple of the above: see [`balance_round`].
+const TURN_ROUNDS: u64 = 7;
 
 /// Brings an idle CPU back into the epoch and turns preemption off. Every interrupt handler that follows pointers under the
 /// epoch calls this first, because grace periods do not wait for an idle CPU.
@@ -69,6 +72,8 @@ fn tick(pin: &CpuPin, from_user: bool) {
     let me = current();
     let vt = me.sched.charge(now);
     c.running_vt.store(vt, Ordering::Relaxed);
+    // Its nice value and its policy may have changed.
+    c.running_weight.store(me.sched.weight(), Ordering::Relaxed);
     let (ticks, ns) = match (from_user, me.sched.nice() > 0) {
         (true, false) => (&me.usage.user_ticks, &c.stats.user_ns),
         (true, true) => (&me.usage.user_ticks, &c.stats.nice_ns),
@@ -89,7 +94,7 @@ fn tick(pin: &CpuPin, from_user: bool) {
     me.set(flag::RECLAIM);
     loadavg::sample(now);
     if let Some(round) = balance_round(pin, now) {
-        take_share(pin);
+        take_share(pin, round);
         if first.is_some() {
             give_share(pin, round);
         }
@@ -113,9 +118,12 @@ fn balance_round(pin: &CpuPin, now: u64) -> Option<u64> {
     (count % BALANCE_TICKS == round % BALANCE_TICKS).then_some(round)
 }
 
-/// Takes a thread from a CPU that has at least two more than this one.
-fn take_share(pin: &CpuPin) {
-    if let Some(tid) = balance::steal(pin, false)
+/// Takes a thread from a CPU that has more to do than this one. Threads that no move can divide evenly take turns on the CPUs
+/// that have less to do: now and then, in a round other than that of the neighbours, one moves for no more than that.
+fn take_share(pin: &CpuPin, round: u64) {
+    let turn = (round + 3 * pin.cpu() as u64).is_multiple_of(TURN_ROUNDS);
+    let which = if turn { Steal::Turn } else { Steal::Lighter };
+    if let Some(tid) = balance::steal(pin, which)
         && let Some(t) = thread_of(pin, tid)
     {
         enqueue(pin, pin.cpu(), t, Arrival::Usual);

@@ -92,7 +92,7 @@ pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
         woken && t.sched.policy() == Policy::Other,
     );
     t.sched.set_vt(vt);
-    c.len.fetch_add(1, Ordering::SeqCst);
+    c.queue_changed(&q, 1);
     drop(q);
     let idle = c.idle.load(Ordering::SeqCst);
     let preempts = running == 0 || why.preempts(t, vt, running_vt);
@@ -121,13 +121,15 @@ pub fn hurry(pin: &CpuPin, t: &Thread) {
         return;
     }
     let cpu = t.cpu();
-    let mut q = cpus().of(cpu).queue.lock();
+    let c = cpus().of(cpu);
+    let mut q = c.queue.lock();
     // As in `requeue`: it is on this queue.
     if t.run_links.linked() && t.cpu() == cpu {
         q.remove(pin, t);
         let base = q.base_vt();
         let vt = q.push(pin, t, base, false);
         t.sched.set_vt(vt);
+        c.queue_changed(&q, 0);
     }
 }
 
@@ -143,7 +145,7 @@ fn requeue(pin: &CpuPin, t: &Thread) {
     }
     q.remove(pin, t);
     let base = q.base_vt();
-    c.len.fetch_sub(1, Ordering::SeqCst);
+    c.queue_changed(&q, -1);
     drop(q);
     t.sched.set_vt(t.sched.vt().saturating_sub(base));
     enqueue(pin, balance::allowed(pin, t), t, Arrival::Banned);
