@@ -57,6 +57,11 @@ pub trait Platform {
     fn sleeps_for_lock(ticks: u64) {
         let _ = ticks;
     }
+    /// Called before the current thread begins to sleep for a lock that the thread `holder` holds, 0 if that is not known. The
+    /// current thread holds it later, and others may wait for it then.
+    fn lends(holder: u32) {
+        let _ = holder;
+    }
     /// Called when a thread that has slept since `ticks` for a lock named `name` was unparked without getting it: it
     /// still waits for the thread `holder`, 0 if that is not known. May print; called without locks held.
     fn still_waits(name: &'static str, holder: u32, ticks: u64) {
@@ -108,6 +113,8 @@ pub mod symbols {
         pub safe fn spins(name: &'static str, holder: usize);
         #[link_name = "__pantala_ksync_sleeps_for_lock"]
         pub safe fn sleeps_for_lock(ticks: u64);
+        #[link_name = "__pantala_ksync_lends"]
+        pub safe fn lends(holder: u32);
         #[link_name = "__pantala_ksync_still_waits"]
         pub safe fn still_waits(name: &'static str, holder: u32, ticks: u64);
         #[link_name = "__pantala_ksync_stall"]
@@ -143,6 +150,7 @@ macro_rules! platform {
     $crate::__platform_fn!($t, "__pantala_ksync_spins",
                 spins(name: &'static str, holder: usize) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_sleeps_for_lock", sleeps_for_lock(ticks: u64) -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_lends", lends(holder: u32) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_still_waits",
                 still_waits(name: &'static str, holder: u32, ticks: u64) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_stall",

@@ -64,6 +64,7 @@ impl Waiter {
         holder: impl Fn() -> u32,
     ) {
         platform::sleeps_for_lock(since);
+        platform::lends(holder());
         let mut parked = false;
         while self.granted.load(Acquire) == 0 {
             if parked {

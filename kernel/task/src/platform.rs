@@ -100,6 +100,15 @@ impl Platform for Machine {
         watchdog::sleeps_for_lock(ticks);
     }
 
+    fn lends(holder: u32) {
+        let pin = ksync::pin();
+        for tid in [Self::thread(), holder] {
+            if let Some(t) = ids::thread(&pin, tid) {
+                sched::lend(&pin, t);
+            }
+        }
+    }
+
     fn still_waits(name: &'static str, holder: u32, ticks: u64) {
         watchdog::still_waits(name, holder, ticks);
     }

@@ -118,6 +118,8 @@ pub mod flag {
     pub const LEAVING: u32 = 1024;
     /// The thread is to look at its process's timers of CPU time before it enters user mode.
     pub const CPU_TIMERS: u32 = 2048;
+    /// The thread has been lent the weight of nice 0, which it gives back before it enters user mode.
+    pub const LENT: u32 = 4096;
 }
 
 /// What a new thread is made of.

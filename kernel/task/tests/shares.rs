@@ -365,3 +365,34 @@ fn a_thread_that_sleeps_often_gets_no_more_than_its_share() {
         assert!(mine <= 2 * theirs && theirs > 130, "{mine} ms, {theirs} ms");
     });
 }
+
+ksync::lock_class!(Held, "held by an idle policy", rank = 40);
+
+/// Threads of SCHED_IDLE that take a lock one after another, beside threads that compute: one of nice 0 that wants the lock does not
+/// wait until there is CPU time for the others.
+#[test]
+fn a_thread_that_waits_for_a_lock_lends_its_weight() {
+    on(1, || {
+        let until = monotonic_ns() + 4 * SECOND;
+        let lock = Arc::new(ksync::Mutex::<u32, Held>::new(0));
+        for _ in 0..3 {
+            let lock = lock.clone();
+            spawn(None, move || {
+                current().set_policy(Policy::Idle, false);
+                let mut held = lock.lock();
+                compute(6 * MS);
+                *held += 1;
+            });
+        }
+        nap(5);
+        for _ in 0..4 {
+            computes(until);
+        }
+        nap(20);
+        let at = monotonic_ns();
+        let others = *lock.lock();
+        let waited = monotonic_ns() - at;
+        wait_for_ends(7);
+        assert!(waited <= 300 * MS, "{waited} after {others}");
+    });
+}

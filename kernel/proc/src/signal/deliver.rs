@@ -78,6 +78,9 @@ pub fn before_user_return(frame: &mut UserFrame) {
             sched::reclaim();
             hal::irq::disable();
         }
+        if me.has(flag::LENT) {
+            sched::give_back(&me);
+        }
         if me.has(flag::CPU_TIMERS) {
             hal::irq::enable();
             itimer::look(&me);

@@ -64,7 +64,8 @@ impl SignalExt for Thread {
                 | flag::RESTORE_MASK
                 | flag::RECLAIM
                 | flag::CPU_TIMERS
-                | flag::USED_RESERVE,
+                | flag::USED_RESERVE
+                | flag::LENT,
         ) || unblocked_signal(self)
     }
 

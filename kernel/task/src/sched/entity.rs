@@ -72,6 +72,8 @@ pub struct Entity {
     usual_slack: u64,
     /// Whether it counts as of nice 0 at least, whatever its nice value and policy. Atomic; it stays so.
     hurried: AtomicBool,
+    /// Whether it counts so until it enters user mode. Atomic.
+    lent: AtomicBool,
     affinity: CpuMask,
 }
 
@@ -95,6 +97,7 @@ impl Entity {
             slack: AtomicU64::new(SLACK_NS),
             usual_slack: SLACK_NS,
             hurried: AtomicBool::new(false),
+            lent: AtomicBool::new(false),
             affinity: affinity.copy(),
         };
         e.reweigh();
@@ -158,7 +161,17 @@ impl Entity {
 
     /// Whether the thread has at least the weight of nice 0, whatever its nice value and policy.
     pub(super) fn is_hurried(&self) -> bool {
-        self.hurried.load(Ordering::Relaxed)
+        self.hurried.load(Ordering::Relaxed) || self.lent.load(Ordering::Relaxed)
+    }
+
+    /// As [`Self::hurry`], until [`Self::give_back`].
+    pub(super) fn lend(&self) -> bool {
+        self.weight() < NICE_0_WEIGHT && !self.lent.swap(true, Ordering::SeqCst)
+    }
+
+    /// Ends [`Self::lend`].
+    pub(super) fn give_back(&self) {
+        self.lent.store(false, Ordering::SeqCst);
     }
 
     /// The nice value, -20..=19.

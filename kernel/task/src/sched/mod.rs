@@ -29,4 +29,4 @@ pub use mask::CpuMask;
 pub use switch::{Reason, idle, preempt_check, switch_away, thread_start, yield_now};
 pub(crate) use switch::{block, first_switch};
 pub use tick::{interrupt, reclaim, reclaim_soon, reschedule_interrupt, timer_interrupt};
-pub use wake::{hurry, poke, set_affinity, start, wake};
+pub use wake::{give_back, hurry, lend, poke, set_affinity, start, wake};

@@ -8,7 +8,7 @@ use super::cpu::{bump, cpus, my_stats, running};
 use super::entity::Policy;
 use super::mask::CpuMask;
 use super::{balance, queue};
-use crate::thread::Thread;
+use crate::thread::{Thread, flag};
 use crate::time;
 
 /// Why a thread is put on a queue.
@@ -117,9 +117,29 @@ pub fn poke(pin: &CpuPin, t: &Thread) {
 /// Lets `t`, which is to end, run as soon as a thread of nice 0 would, now if it is queued, and whenever it is queued from now on:
 /// others may wait for what it has.
 pub fn hurry(pin: &CpuPin, t: &Thread) {
-    if !t.sched.hurry() {
-        return;
+    if t.sched.hurry() {
+        advance(pin, t);
     }
+}
+
+/// As [`hurry`], until `t` enters user mode: it has a lock that the caller is about to wait for, or waits for one itself. A thread of
+/// SCHED_IDLE that was preempted with a lock would else keep it for minutes, and root could not make a file in /tmp.
+pub fn lend(pin: &CpuPin, t: &Thread) {
+    if t.sched.lend() {
+        t.set(flag::LENT);
+        advance(pin, t);
+    }
+}
+
+/// Ends [`lend`] to `t`, the caller, which has no lock.
+pub fn give_back(t: &Thread) {
+    // In this order: a thread that lends again meanwhile sets the flag last.
+    t.clear(flag::LENT);
+    t.sched.give_back();
+}
+
+/// Moves `t` to the front of its queue if it is queued.
+fn advance(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     let c = cpus().of(cpu);
     let mut q = c.queue.lock();
