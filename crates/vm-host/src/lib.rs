@@ -16,6 +16,8 @@ pub mod program;
 pub mod random;
 #[cfg(shuttle)]
 pub mod random_schedules;
+#[cfg(feature = "threads")]
+pub mod runs;
 #[cfg(all(feature = "threads", shuttle))]
 pub mod schedules;
 

@@ -397,16 +397,20 @@ impl ScanGather {
     /// Records that the entry of `va` is about to lose rights or its frame. Call *before* the change, and only if there
     /// [is room](ScanGather::has_room).
     pub(crate) fn record(&mut self, pmap: &Arc<Pmap>, va: u64, loss: Loss) {
-        let page = va..va + PAGE_SIZE as u64;
+        self.record_leaf(pmap, &(va..va + PAGE_SIZE as u64), loss);
+    }
+
+    /// As [`record`](ScanGather::record), for the addresses of one leaf of either size, which its first one invalidates.
+    pub(crate) fn record_leaf(&mut self, pmap: &Arc<Pmap>, leaf: &Range<u64>, loss: Loss) {
         match self.changed.last() {
             Some((last, listed)) if Arc::ptr_eq(last, pmap) => {
-                pmap.widen_pending(listed, &page, loss);
+                pmap.widen_pending(listed, leaf, loss);
             }
             _ => self
                 .changed
-                .push((pmap.clone(), pmap.raise_pending(&page, loss))),
+                .push((pmap.clone(), pmap.raise_pending(leaf, loss))),
         }
-        self.what.add(va);
+        self.what.add(leaf.start);
     }
 
     /// To be called after the entries of `range` were found absent: if another operation has taken translations there

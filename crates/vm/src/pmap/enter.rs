@@ -68,7 +68,10 @@ impl Pmap {
         leaf: Pte,
         check: impl FnOnce() -> bool,
     ) -> Result<Entered, EnterError> {
-        let (table, _guard) = self.locked_leaf(vm, pin, va, leaf.is_writable())?;
+        let (table, _guard) = match self.locked_leaf(vm, pin, va, leaf) {
+            Ok(locked) => locked,
+            Err(answer) => return answer,
+        };
         if !check() {
             return Err(EnterError::Stale);
         }
@@ -143,7 +146,10 @@ impl Pmap {
         let (at, end) = (slot(va, 1), va + PAGE_SIZE as u64);
         let (mut flushed, mut replaced) = (false, None);
         loop {
-            let (table, guard) = self.locked_leaf(vm, pin, va, leaf.is_writable())?;
+            let (table, guard) = match self.locked_leaf(vm, pin, va, leaf) {
+                Ok(locked) => locked,
+                Err(answer) => return answer,
+            };
             if !check() {
                 return Err(EnterError::Stale);
             }
@@ -234,7 +240,10 @@ impl Pmap {
         check: impl FnOnce() -> bool,
         identity: impl FnOnce() -> bool,
     ) -> Result<Entered, EnterError> {
-        let (table, _guard) = self.locked_leaf(vm, pin, va, leaf.is_writable())?;
+        let (table, _guard) = match self.locked_leaf(vm, pin, va, leaf) {
+            Ok(locked) => locked,
+            Err(answer) => return answer,
+        };
         if !check() {
             return Err(EnterError::Stale);
         }
@@ -302,7 +311,12 @@ impl Pmap {
         let first = slot(va, 1);
         debug_assert!(count <= AROUND && first + count <= ENTRIES);
         debug_assert!(va + (count * PAGE_SIZE) as u64 <= USER_END);
-        let (table, _guard) = self.locked_leaf(vm, pin, va, prot.write)?;
+        // A leaf of 2 MiB occupies all slots.
+        let wanted = Pte(if prot.write { Pte::W } else { 0 });
+        let (table, _guard) = match self.locked_leaf(vm, pin, va, wanted) {
+            Ok(locked) => locked,
+            Err(answer) => return answer.map(|_| 0),
+        };
         if !check() {
             return Err(EnterError::Stale);
         }
@@ -379,6 +393,11 @@ fn upgrade(table: &Table, at: usize, claimed: Pte, leaf: Pte, good: bool) -> boo
         }
     }
     false
+}
+
+/// Whether `old` maps the frame of `leaf` with all of its rights, and is dirty if that is. Hardware sets A.
+pub(super) fn says_all(old: Pte, leaf: Pte) -> bool {
+    old.pfn() == leaf.pfn() && merge(old, leaf).without(Pte::A) == old.without(Pte::A)
 }
 
 /// The entry with the rights of both. The rights of `old` are still valid, because an operation that withdraws rights

@@ -33,6 +33,7 @@
 //! stop at it).
 
 mod enter;
+mod large;
 mod pending;
 mod protect;
 pub mod pte;

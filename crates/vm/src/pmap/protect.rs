@@ -55,15 +55,17 @@ impl Pmap {
         for level in [4, 3, 2] {
             let at = slot(va, level);
             let mut pte = upper.get(at);
-            if pte.is_present() && !pte.is_writable() {
+            if pte.is_present() && !pte.is_writable() && !pte.is_large() {
                 let _guard = upper.lock_directory();
                 pte = upper.get(at);
-                if pte.is_present() && !pte.is_writable() && !upper.is_dead() {
+                let ours = !pte.is_writable() && !pte.is_large();
+                if pte.is_present() && ours && !upper.is_dead() {
                     Table::at(vm, pte.pfn()).write_protect(level - 1);
                     upper.allow(at, Pte::W);
                 }
             }
-            if !pte.is_present() {
+            // A leaf of 2 MiB stays without W: the fault divides it.
+            if !pte.is_present() || pte.is_large() {
                 return;
             }
             upper = Table::at(vm, pte.pfn());
@@ -72,7 +74,7 @@ impl Pmap {
 }
 
 impl Table<'_> {
-    /// Clears W in all entries. The caller holds the lock of the table above, in which W is clear for this one.
+    /// Clears W in all entries, leaves of 2 MiB included. The caller holds the lock of the table above, in which W is clear for this one.
     fn write_protect(&self, level: u8) {
         let clear = || {
             self.for_each_locked(0, ENTRIES, |at, pte| {

@@ -3,7 +3,7 @@
 //! The format is that of x86-64 four-level paging, in the kernel, where hardware walks it, and on the host, where
 //! software does. Bits that hardware ignores hold the software states.
 //!
-//! An entry is in one of five states:
+//! An entry of a level-1 table is in one of six states:
 //!
 //! | state | present | changed by |
 //! |---|---|---|
@@ -12,13 +12,18 @@
 //! | live, claimed | yes | the fault that adds rights (it holds the lock); a scan, which may remove the claim |
 //! | claimed | no | the fault that put it there (it holds the lock); a scan, which makes that fault restart |
 //! | busy | no | the remover that put it there (it holds the lock); scans wait for it |
+//! | frozen: busy, with all other bits | no | the promotion that put it there (it holds the lock); scans wait for it |
 //!
 //! Claimed and busy entries carry the frame number, so that a scan knows whether they concern it. If a scan removes a
-//! claim, the fault starts again. These states last for a few dozen instructions with preemption off.
+//! claim, the fault starts again. These states last for a few dozen instructions with preemption off; a promotion reads
+//! the table once. Where a promotion succeeds, the entries stay frozen, in a table that is dead.
+//!
+//! An entry of a directory is empty, leads to a table, or, at level 2, is a leaf of 2 MiB with [`PS`](Pte::PS). It changes
+//! under the directory's lock alone; but A of a leaf is set by hardware and cleared by a scan. A leaf with W has D.
 
 use core::fmt;
 
-use crate::page::Pfn;
+use crate::page::{PAGE_SHIFT, Pfn};
 
 /// Rights of an entry beyond reading by user programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,7 +78,7 @@ impl Pte {
     /// Dirty, set by hardware. Never ignored, whatever W says: clearing W leaves D in place, and some processors set it
     /// a moment after W was cleared.
     pub const D: u64 = 1 << 6;
-    /// A leaf above level 1. Never created yet; code that descends asserts that.
+    /// In an entry of level 2: a leaf of 2 MiB. Level 3 has none.
     pub const PS: u64 = 1 << 7;
     /// Software: a fault claims the slot for this frame. Not present, or a live entry that is about to gain rights.
     pub const CLAIMED: u64 = 1 << 9;
@@ -118,6 +123,33 @@ impl Pte {
     /// What replaces `self` while its A and D are handed on.
     pub(super) const fn busy(self) -> Pte {
         Pte(self.0 & Pte::FRAME | Pte::BUSY)
+    }
+
+    /// What replaces a live entry while a promotion looks at the others: all that it says, but not present.
+    pub(super) const fn frozen(self) -> Pte {
+        self.without(Pte::P).with(Pte::BUSY)
+    }
+
+    /// The live entry that was frozen.
+    pub(super) const fn thawed(self) -> Pte {
+        self.without(Pte::BUSY).with(Pte::P)
+    }
+
+    /// Whether a promotion has frozen the entry. CPUs may still use what it says: no rights were taken away.
+    pub(super) const fn is_frozen(self) -> bool {
+        self.0 & (Pte::P | Pte::BUSY | Pte::U) == Pte::BUSY | Pte::U
+    }
+
+    /// Whether an entry of a directory is a leaf.
+    #[inline]
+    pub const fn is_large(self) -> bool {
+        self.any(Pte::PS)
+    }
+
+    /// The entry of 4 KiB for page `n` of the 512 that a leaf of 2 MiB maps.
+    #[inline]
+    pub const fn piece(self, n: usize) -> Pte {
+        Pte(self.without(Pte::PS).0 + ((n as u64) << PAGE_SHIFT))
     }
 
     /// With bits added.
@@ -215,6 +247,7 @@ impl fmt::Debug for Pte {
             (Pte::W, " W"),
             (Pte::A, " A"),
             (Pte::D, " D"),
+            (Pte::PS, " 2M"),
             (Pte::CLAIMED, " claimed"),
             (Pte::BUSY, " busy"),
             (Pte::WIRED, " wired"),

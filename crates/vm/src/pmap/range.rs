@@ -1,8 +1,9 @@
 //! Removal and protection of address ranges.
 //!
 //! The caller has changed the map, or marked the map's entries dead, before. Both walks start with a full fence and skip
-//! missing tables without a lock; `next_leaf` explains why no entry is missed. A range is processed one level-1 table at
-//! a time, with one pin for each.
+//! missing tables without a lock; `next_leaf` explains why no entry is missed. A range is processed one level-1 table or
+//! leaf of 2 MiB at a time, with one pin for each. Where one has become the other before the lock was taken, the walk
+//! looks at the address again. A leaf of which the range covers a part is divided first.
 
 use core::ops::Range;
 
@@ -10,6 +11,7 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::pte::Pte;
 use super::table::{ENTRIES, Table, entry_shift, slot};
+use super::walk::Mapper;
 use super::{Loss, Pmap, USER_END};
 use crate::page::{PAGE_SIZE, Pfn};
 use crate::tlb::Gather;
@@ -19,7 +21,7 @@ use crate::{Machine, Vm};
 pub(crate) const SPAN: u64 = 1 << entry_shift(2);
 
 /// Receives A and D of removed entries.
-trait Harvest {
+pub(super) trait Harvest {
     /// Whether they are needed at all.
     const WANTED: bool;
     fn take(&mut self, pfn: Pfn, pte: Pte);
@@ -104,22 +106,29 @@ impl Pmap {
             return;
         }
         gather.over(self, range.clone(), Loss::Frames);
-        self.for_each_leaf(vm, range.clone(), |pin, table, span| {
-            let start = span.start;
-            if self.remove_in(table, span, gather, spare_wired, harvest) {
-                let unlinked = self.prune(vm, pin, start);
+        self.for_each_leaf(vm, range.clone(), |pin, mapper, span| {
+            let (start, whole) = (span.start, is_whole(&span));
+            let looked = match mapper {
+                Mapper::Table(table) => self.remove_in(table, span, gather, spare_wired, harvest),
+                Mapper::Large(pte) if spare_wired && pte.any(Pte::WIRED) => Looked::Done,
+                Mapper::Large(_) if whole => self.remove_large(vm, pin, start, gather, harvest),
+                Mapper::Large(_) => self.divide(vm, pin, start, gather),
+            };
+            if looked == Looked::Emptied {
+                let unlinked = self.prune(vm, pin, start, 2);
                 if !unlinked.is_empty() {
                     gather.record(self, start);
                     gather.free_list_later(vm, unlinked);
                 }
             }
+            looked
         });
         gather.flush_pending(self, &range);
     }
 
     /// Removes the entries that one level-1 table has in `span`, but for wired ones if `spare_wired`. Takes the table's
-    /// lock. Returns whether the table may be empty now, and is to be unlinked: also if scans, which take no lock, had
-    /// removed its last entries before. Not inlined, which keeps the path for untouched ranges small.
+    /// lock. The table may be `Emptied`, and is to be unlinked, also if scans, which take no lock, had removed its last
+    /// entries before. Not inlined, which keeps the path for untouched ranges small.
     #[inline(never)]
     fn remove_in<'p, H: Harvest>(
         &'p self,
@@ -128,10 +137,10 @@ impl Pmap {
         gather: &mut Gather<'p>,
         spare_wired: bool,
         harvest: &mut H,
-    ) -> bool {
+    ) -> Looked {
         let guard = table.lock_leaf();
         if table.is_dead() {
-            return false;
+            return Looked::dead(&table);
         }
         let first = slot(span.start, 1);
         let mut removed = 0;
@@ -144,7 +153,11 @@ impl Pmap {
         });
         let empty = table.shrink(removed);
         drop(guard);
-        empty || table.live() == 0
+        if empty || table.live() == 0 {
+            Looked::Emptied
+        } else {
+            Looked::Done
+        }
     }
 
     /// Withdraws rights from all entries in `start..end`. No CPU can use them when `gather` is finished.
@@ -160,30 +173,39 @@ impl Pmap {
             return;
         }
         gather.over(self, start..end, Loss::Rights);
-        self.for_each_leaf(vm, start..end, |_, table, span| {
+        self.for_each_leaf(vm, start..end, |pin, mapper, span| {
+            let table = match mapper {
+                Mapper::Table(table) => table,
+                // Who divides the leaf and adds rights checks the state after that, and finds it changed.
+                Mapper::Large(pte) if !revoke.takes_from(pte) => return Looked::Done,
+                Mapper::Large(_) if is_whole(&span) => {
+                    return self.protect_large(vm, pin, span.start, revoke, gather);
+                }
+                Mapper::Large(_) => return self.divide(vm, pin, span.start, gather),
+            };
             let _guard = table.lock_leaf();
             if table.is_dead() {
-                return;
+                return Looked::dead(&table);
             }
             let first = slot(span.start, 1);
             table.for_each_locked(first, slots_end(&span), |at, pte| {
-                let change =
-                    (revoke.write && pte.is_writable()) || (revoke.exec && pte.is_executable());
-                if change {
+                if revoke.takes_from(pte) {
                     gather.record(self, span.start + ((at - first) * PAGE_SIZE) as u64);
                     restrict(&table, at, pte, revoke);
                 }
             });
+            Looked::Done
         });
         gather.flush_pending(self, &(start..end));
     }
 
-    /// Calls `visit` for each level-1 table in `range`, with the part of the range under it and a new pin.
+    /// Calls `visit` for each level-1 table or leaf of 2 MiB in `range`, with the part of the range under it and a new
+    /// pin; again if that is the answer.
     fn for_each_leaf<M: Machine>(
         &self,
         vm: &Vm<M>,
         range: Range<u64>,
-        mut visit: impl FnMut(&ksync::CpuPin, Table, Range<u64>),
+        mut visit: impl FnMut(&ksync::CpuPin, Mapper, Range<u64>) -> Looked,
     ) {
         debug_assert!(
             range.start.is_multiple_of(PAGE_SIZE as u64)
@@ -194,14 +216,57 @@ impl Pmap {
         let mut va = range.start;
         loop {
             let pin = ksync::pin();
-            let Some((table, at)) = self.next_leaf(vm, &pin, va, range.end) else {
+            let Some((mapper, at)) = self.next_leaf(vm, &pin, va, range.end) else {
                 return;
             };
             let end = ((at | (SPAN - 1)) + 1).min(range.end);
-            visit(&pin, table, at..end);
-            va = end;
+            va = match visit(&pin, mapper, at..end) {
+                Looked::Again => at,
+                Looked::Done | Looked::Emptied => end,
+            };
         }
     }
+}
+
+/// What became of a visit to one level-1 table or leaf of 2 MiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Looked {
+    /// The part of the range under it is done.
+    Done,
+    /// The same, and the table is empty.
+    Emptied,
+    /// Something else maps the address by now.
+    Again,
+}
+
+impl Looked {
+    /// At a dead table.
+    fn dead(table: &Table) -> Looked {
+        if table.is_replaced() {
+            Looked::Again
+        } else {
+            Looked::Done
+        }
+    }
+}
+
+impl Revoke {
+    /// Whether the entry has one of the rights.
+    fn takes_from(self, pte: Pte) -> bool {
+        (self.write && pte.is_writable()) || (self.exec && pte.is_executable())
+    }
+
+    /// The entry without the rights.
+    pub(super) fn applied(self, pte: Pte) -> Pte {
+        let write = if self.write { Pte::W } else { 0 };
+        let no_exec = if self.exec { Pte::NX } else { 0 };
+        pte.without(write).with(no_exec)
+    }
+}
+
+/// Whether the part of a range covers all of its level-1 table.
+fn is_whole(span: &Range<u64>) -> bool {
+    span.end - span.start == SPAN
 }
 
 /// One more than the last slot that `span` covers in its level-1 table.
@@ -232,14 +297,7 @@ fn take_out<H: Harvest>(table: &Table, at: usize, mut pte: Pte, harvest: &mut H)
 /// Withdraws rights from one entry of a locked table. A scan may remove the entry meanwhile.
 fn restrict(table: &Table, at: usize, mut pte: Pte, revoke: Revoke) {
     while !pte.is_empty() {
-        let mut next = pte;
-        if revoke.write {
-            next = next.without(Pte::W);
-        }
-        if revoke.exec {
-            next = next.with(Pte::NX);
-        }
-        match table.compare_exchange(at, pte, next) {
+        match table.compare_exchange(at, pte, revoke.applied(pte)) {
             Ok(()) => return,
             Err(now) => pte = now,
         }

@@ -19,7 +19,7 @@ struct Released {
     list: FrameList,
     /// Number of tables in all.
     tables: u32,
-    /// Number of entries in level-1 tables.
+    /// Number of pages mapped by level-1 tables and by leaves of 2 MiB.
     entries: usize,
 }
 
@@ -31,7 +31,7 @@ impl Pmap {
     /// have the root loaded, such as an idle one, are told to load the empty root; if there are none, no CPU is
     /// interrupted. Preemptible between tables.
     ///
-    /// Returns the number of entries in level-1 tables.
+    /// Returns the number of pages that level-1 tables and leaves of 2 MiB mapped.
     pub fn release<M: Machine>(&self, vm: &Vm<M>) -> usize {
         let listed = self.raise_pending(&(0..USER_END), Loss::Frames);
         let root = self.lookup.root.swap(CLOSED, SeqCst);
@@ -71,7 +71,12 @@ impl Pmap {
             let end = if level == 4 { ENTRIES / 2 } else { ENTRIES };
             let mut at = 0;
             while let Some(found) = table.next(at, end) {
-                self.release_below(vm, table.get(found).pfn(), level - 1, gone);
+                let pte = table.get(found);
+                if pte.is_large() {
+                    gone.entries += ENTRIES;
+                } else {
+                    self.release_below(vm, pte.pfn(), level - 1, gone);
+                }
                 at = found + 1;
             }
         }

@@ -2,7 +2,9 @@
 //!
 //! A scan starts from a page, which it holds hard-busy, and visits the addresses where the page may be mapped. It takes
 //! no lock and acts by compare-and-swap on an entry that carries the frame: a live one, or the claim of a fault in
-//! progress. It waits while the entry is busy: its remover, which is pinned, is handing A and D to the page.
+//! progress. It waits while the entry is busy: its remover, which is pinned, is handing A and D to the page, or a
+//! promotion, pinned too, is looking at the other entries of the table. So after the wait it walks again from the root.
+//! A leaf of 2 MiB that carries the frame is divided, under the directory's lock, if the page's entry must change.
 //!
 //! The translations that a scan takes away are flushed when its gather is finished, for all pmaps at once. Where the
 //! entry does not carry the frame and another operation's flush of the address is due, the scan makes that flush too,
@@ -18,7 +20,7 @@ use rust_alloc::sync::Arc;
 
 use super::pte::Pte;
 use super::table::slot;
-use super::walk::Leaf;
+use super::walk::Miss;
 use super::{Loss, Pmap};
 use crate::page::{PAGE_SIZE, Pfn};
 use crate::tlb::ScanGather;
@@ -154,8 +156,12 @@ impl Pmap {
         pfn: Pfn,
     ) -> bool {
         vm.pmaps.counts(pin).scan_visits.add(1);
-        let Some(Leaf { table, .. }) = self.walk(vm, pin, va) else {
-            return false;
+        let table = match self.walk(vm, pin, va) {
+            Ok(leaf) => leaf.table,
+            Err(Miss::Large { pte, .. }) => {
+                return self.test_clear_large(vm, pin, va, pte, pfn);
+            }
+            Err(Miss::Empty) => return false,
         };
         let at = slot(va, 1);
         let pte = table.get(at);
@@ -170,6 +176,8 @@ impl Pmap {
     /// Replaces the entry by the result of `change`, if it is live and carries `pfn`, or any frame if that is `None`;
     /// removes it if it is a claim. The loss is recorded in `gather`, and so in the pmap's list until the gather is
     /// finished: a removal of the range that finds the entry gone must not return while a CPU can still use it.
+    ///
+    /// A leaf of 2 MiB is divided if `change` would change the entry, or removed if there is no memory for a table.
     #[expect(
         clippy::too_many_arguments,
         reason = "where, what, and what becomes of it"
@@ -185,14 +193,14 @@ impl Pmap {
         change: impl Fn(Pte) -> Pte,
     ) -> Scan {
         vm.pmaps.counts(pin).scan_visits.add(1);
-        let Some(Leaf { table, .. }) = self.walk(vm, pin, va) else {
-            gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
-            return Scan::Absent;
-        };
         let at = slot(va, 1);
         let mut recorded = false;
         loop {
-            let pte = table.get(at);
+            let (table, pte) = match self.walk(vm, pin, va) {
+                Ok(leaf) => (Some(leaf.table), leaf.table.get(at)),
+                Err(Miss::Large { pte, .. }) => (None, pte.piece(at)),
+                Err(Miss::Empty) => (None, Pte::EMPTY),
+            };
             if pte.is_empty() || pfn.is_some_and(|pfn| pte.pfn() != pfn) {
                 gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Absent;
@@ -211,6 +219,12 @@ impl Pmap {
                 gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Found(pte);
             }
+            let Some(table) = table else {
+                if self.divide_for_scan(vm, pin, va, pte.pfn(), gather) {
+                    return Scan::Found(pte);
+                }
+                continue;
+            };
             if pte.is_present() && !recorded {
                 gather.record(self, va, loss);
                 recorded = true;
@@ -225,7 +239,7 @@ impl Pmap {
                 return Scan::Unclaimed;
             }
             if may_be_empty {
-                let unlinked = self.prune(vm, pin, va);
+                let unlinked = self.prune(vm, pin, va, 2);
                 gather.free_list_later(vm, unlinked);
             }
             return Scan::Found(pte);

@@ -8,7 +8,8 @@
 //!   after it is emptied. So if it is zero under the lock, the table is empty and stays so while the lock is held.
 //!   Scans empty entries without the lock, so it is atomic.
 //! - `DEAD`, in the same word, says that the table is unlinked. It is set under the lock; a CPU that has locked a dead
-//!   table walks again from the root.
+//!   table walks again from the root. A dead table of level 1 is empty, and stays so; or its 512 entries are frozen for
+//!   good, and a leaf of 2 MiB has taken its place.
 //! - `groups` has one bit for each eight entries (one cache line). A clear bit means eight empty entries. The bit is
 //!   set under the lock before an entry of the group is filled, and cleared under the lock by an operation that finds
 //!   all eight empty. Walks over ranges skip empty groups, so that the cost of a sparse table depends on its entries.
@@ -151,6 +152,12 @@ impl<'a> Table<'a> {
         self.words[slot].store(0, Release);
     }
 
+    /// Replaces an entry that only the caller may change: one that it has frozen, one of a new table, or, under the
+    /// lock, the link to a table.
+    pub fn put(&self, slot: usize, pte: Pte) {
+        self.words[slot].store(pte.0, Release);
+    }
+
     /// Empties a slot and returns the entry; empty if a scan was faster. The caller holds the lock, and calls
     /// [`shrink`](Table::shrink) if there was an entry.
     pub fn take(&self, slot: usize) -> Pte {
@@ -213,6 +220,12 @@ impl<'a> Table<'a> {
     #[inline]
     pub fn is_dead(&self) -> bool {
         self.part().live.load(Relaxed) & TablePart::DEAD != 0
+    }
+
+    /// Whether a leaf of 2 MiB has taken the place of this level-1 table, so that an operation looks at the address
+    /// again. Else a dead table is empty. Stable under the lock.
+    pub fn is_replaced(&self) -> bool {
+        self.is_dead() && self.live() != 0
     }
 
     /// Marks the table unlinked. The caller holds its lock.

@@ -1,14 +1,16 @@
 //! Walking, making missing tables, and unlinking empty ones.
 //!
 //! A walk holds no lock. A table that it finds may be unlinked the next moment; it is not freed before the pin is
-//! dropped, and under its lock one can tell whether it is dead.
+//! dropped, and under its lock one can tell whether it is dead. Instead of a table of level 1 a walk may find a leaf of
+//! 2 MiB, which may become a table the next moment.
 
 use ksync::CpuPin;
 use ksync::atomic::Ordering::{Relaxed, SeqCst};
 
+use super::enter::{EnterError, Entered, says_all};
 use super::pte::Pte;
 use super::table::{ENTRIES, LeafLock, ROOT_LEVEL, Table, entry_shift, slot};
-use super::{AROUND, EnterError, Pmap, USER_END};
+use super::{AROUND, Pmap, USER_END};
 use crate::limbo::FrameList;
 use crate::page::{Flags, PAGE_SIZE, Pfn, State};
 use crate::tlb;
@@ -21,6 +23,33 @@ pub(super) struct Leaf<'a> {
     pub writable: bool,
 }
 
+/// Why a walk found no level-1 table.
+#[derive(Clone, Copy)]
+pub(super) enum Miss {
+    /// Nothing is mapped.
+    Empty,
+    /// A leaf of 2 MiB maps the address.
+    Large {
+        /// The leaf.
+        pte: Pte,
+        /// Whether all levels above allow writing.
+        writable: bool,
+    },
+}
+
+/// What an entry of level 2 that is not empty maps its 2 MiB by.
+pub(super) enum Mapper<'a> {
+    Table(Table<'a>),
+    /// This leaf.
+    Large(Pte),
+}
+
+/// A level-1 table, locked and not dead.
+pub(super) type Locked<'a> = (Table<'a>, ksync::RawSpinGuard<'a, LeafLock>);
+
+/// The result of a fault that enters nothing.
+pub(super) type Answer = Result<Entered, EnterError>;
+
 impl Pmap {
     /// Walks to the level-1 table of `va`.
     #[inline(always)]
@@ -29,27 +58,30 @@ impl Pmap {
         vm: &'a Vm<M>,
         _pin: &'a CpuPin,
         va: u64,
-    ) -> Option<Leaf<'a>> {
+    ) -> Result<Leaf<'a>, Miss> {
         debug_assert!(va < USER_END);
-        let mut pfn = self.root()?;
+        let mut pfn = self.root().ok_or(Miss::Empty)?;
         let mut path = Pte::W;
         for level in [4, 3, 2] {
             // Only the words are read: the `Page` of a directory is not needed on the way down.
             let pte = Pte(vm.machine.table_words(pfn)[slot(va, level)].load(SeqCst));
             if !pte.is_present() {
-                return None;
+                return Err(Miss::Empty);
             }
-            debug_assert!(!pte.any(Pte::PS), "large leaves are never entered");
+            if level == 2 && pte.is_large() {
+                let writable = path != 0;
+                return Err(Miss::Large { pte, writable });
+            }
             path &= pte.0;
             pfn = pte.pfn();
         }
-        Some(Leaf {
+        Ok(Leaf {
             table: Table::at(vm, pfn),
             writable: path != 0,
         })
     }
 
-    /// The table of this level around `va`.
+    /// The table of this level, 2 or above, around `va`.
     pub(super) fn table_at<'a, M: Machine>(
         &self,
         vm: &'a Vm<M>,
@@ -68,41 +100,44 @@ impl Pmap {
         Some(table)
     }
 
-    /// The entry of `va`, with W set only if it is set on every level; `None` if no entry is present.
+    /// The entry of `va`, with W set only if it is set on every level; `None` if no entry is present. Where a leaf of
+    /// 2 MiB maps the page, the entry of 4 KiB that would say the same.
     pub fn lookup<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> Option<Pte> {
-        let leaf = self.walk(vm, pin, va)?;
-        let pte = leaf.table.get(slot(va, 1));
-        pte.is_present().then(|| {
-            if leaf.writable {
-                pte
-            } else {
-                pte.without(Pte::W)
-            }
-        })
+        let (pte, writable) = match self.walk(vm, pin, va) {
+            Ok(leaf) => (leaf.table.get(slot(va, 1)), leaf.writable),
+            Err(Miss::Large { pte, writable }) => (pte.piece(slot(va, 1)), writable),
+            Err(Miss::Empty) => return None,
+        };
+        let pte = if pte.is_frozen() { pte.thawed() } else { pte };
+        pte.is_present()
+            .then(|| if writable { pte } else { pte.without(Pte::W) })
     }
 
-    /// The level-1 table of `va`, locked and not dead; made if it is missing. If `write` is set, all levels above allow
-    /// writing.
+    /// The level-1 table of `va`, locked and not dead; made if it is missing. If `wanted` is writable, all levels above
+    /// allow writing.
+    ///
+    /// A leaf of 2 MiB is divided, unless it says all that `wanted` does, or `wanted` is not present: then there is
+    /// nothing to enter.
     #[inline(always)]
     pub(super) fn locked_leaf<'a, M: Machine>(
         &self,
         vm: &'a Vm<M>,
         pin: &'a CpuPin,
         va: u64,
-        write: bool,
-    ) -> Result<(Table<'a>, ksync::RawSpinGuard<'a, LeafLock>), EnterError> {
-        if let Some(leaf) = self.walk(vm, pin, va)
-            && (leaf.writable || !write)
+        wanted: Pte,
+    ) -> Result<Locked<'a>, Answer> {
+        if let Ok(leaf) = self.walk(vm, pin, va)
+            && (leaf.writable || !wanted.is_writable())
         {
             let guard = leaf.table.lock_leaf();
             if !leaf.table.is_dead() {
                 return Ok((leaf.table, guard));
             }
         }
-        self.locked_leaf_slow(vm, pin, va, write)
+        self.locked_leaf_slow(vm, pin, va, wanted)
     }
 
-    /// As `locked_leaf`, if a table is missing or write-protected.
+    /// As `locked_leaf`, if a table is missing, write-protected or dead, or there is a leaf of 2 MiB.
     #[cold]
     #[inline(never)]
     fn locked_leaf_slow<'a, M: Machine>(
@@ -110,24 +145,38 @@ impl Pmap {
         vm: &'a Vm<M>,
         pin: &'a CpuPin,
         va: u64,
-        write: bool,
-    ) -> Result<(Table<'a>, ksync::RawSpinGuard<'a, LeafLock>), EnterError> {
-        let mut write = write;
+        wanted: Pte,
+    ) -> Result<Locked<'a>, Answer> {
+        let mut write = wanted.is_writable();
         loop {
             match self.walk(vm, pin, va) {
-                None => self.build(vm, pin, va)?,
-                Some(leaf) if write && !leaf.writable => {
+                Err(Miss::Empty) => self.build(vm, pin, va).map_err(Err)?,
+                Ok(Leaf {
+                    writable: false, ..
+                })
+                | Err(Miss::Large {
+                    writable: false, ..
+                }) if write => {
                     self.push_down(vm, pin, va);
                     // Once is enough: if a fork comes in between, its protection above stays in force until the next
                     // write fault.
                     write = false;
                 }
-                Some(leaf) => {
+                Err(Miss::Large { pte, writable }) => {
+                    let right = if writable { 0 } else { Pte::W };
+                    let piece = pte.piece(slot(va, 1)).without(right);
+                    if !wanted.is_present() || says_all(piece, wanted) {
+                        return Err(Ok(Entered::Same));
+                    }
+                    self.demote(vm, pin, va)
+                        .map_err(|cause| Err(cause.into()))?;
+                }
+                Ok(leaf) => {
                     let guard = leaf.table.lock_leaf();
                     if !leaf.table.is_dead() {
                         return Ok((leaf.table, guard));
                     }
-                    // The CPU that marked it dead is about to unlink it.
+                    // The CPU that marked it dead is about to unlink it, or has put a leaf into its place.
                     drop(guard);
                     ksync::relax();
                 }
@@ -172,6 +221,9 @@ impl Pmap {
                     drop(guard);
                 }
             }
+            if pte.is_large() {
+                break;
+            }
             table = Table::at(vm, pte.pfn());
         }
         Ok(())
@@ -202,12 +254,13 @@ impl Pmap {
         Ok(new)
     }
 
-    fn count_made<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) {
+    pub(super) fn count_made<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) {
         self.tables.fetch_add(1, Relaxed);
         vm.pmaps.counts(pin).tables_made.add(1);
     }
 
-    /// The first level-1 table with addresses in `va..end`, and the first of these addresses. Takes no lock.
+    /// The first level-1 table, or leaf of 2 MiB, with addresses in `va..end`, and the first of these addresses. Takes
+    /// no lock: a table may be dead, and a leaf a table, before the caller has the lock under which it changes them.
     ///
     /// A table that is linked while this runs may be missed. Its link is followed by a full barrier and then by the
     /// check of the operation that made it. So if the caller first changed the state that is checked, and then put a
@@ -218,7 +271,7 @@ impl Pmap {
         _pin: &'a CpuPin,
         mut va: u64,
         end: u64,
-    ) -> Option<(Table<'a>, u64)> {
+    ) -> Option<(Mapper<'a>, u64)> {
         if va >= end {
             return None;
         }
@@ -229,9 +282,12 @@ impl Pmap {
             if !pte.is_present() {
                 return None;
             }
+            if pte.is_large() {
+                return Some((Mapper::Large(pte), va));
+            }
             (pfn, top) = (pte.pfn(), top - 1);
             if top == 1 {
-                return Some((Table::at(vm, pfn), va));
+                return Some((Mapper::Table(Table::at(vm, pfn)), va));
             }
         }
         let root = Table::at(vm, pfn);
@@ -256,10 +312,13 @@ impl Pmap {
             if !pte.is_present() {
                 continue;
             }
+            if pte.is_large() {
+                return Some((Mapper::Large(pte), va));
+            }
             table = Table::at(vm, pte.pfn());
             level -= 1;
             if level == 1 {
-                return Some((table, va));
+                return Some((Mapper::Table(table), va));
             }
         }
         None
@@ -274,13 +333,23 @@ impl Pmap {
         end: u64,
     ) -> Option<Mapped> {
         loop {
-            let (table, at) = self.next_leaf(vm, pin, va, end)?;
+            let (mapper, at) = self.next_leaf(vm, pin, va, end)?;
             let from = slot(at, 1);
             let to = ENTRIES.min(from + ((end - at) / PAGE_SIZE as u64) as usize);
-            if let Some(first) = table.next(from, to) {
+            let first = match &mapper {
+                Mapper::Table(table) => table.next(from, to),
+                Mapper::Large(_) => Some(from),
+            };
+            if let Some(first) = first {
                 let pages = AROUND.min(to - first);
-                let present = |n: &usize| table.get(first + n).is_present();
-                let bits = (0..pages).filter(present).map(|n| 1 << n).sum();
+                let mapped = |n: &usize| match &mapper {
+                    Mapper::Table(table) => {
+                        let pte = table.get(first + n);
+                        pte.is_present() || pte.is_frozen()
+                    }
+                    Mapper::Large(_) => true,
+                };
+                let bits = (0..pages).filter(mapped).map(|n| 1 << n).sum();
                 return Some(Mapped {
                     va: at + ((first - from) * PAGE_SIZE) as u64,
                     pages,
@@ -291,20 +360,27 @@ impl Pmap {
         }
     }
 
-    /// Unlinks the empty tables around `va`, bottom up, but never the root. *After* that the caller records `va` in a
-    /// gather, which makes every CPU drop the cached upper levels of its path, and passes the frames to the gather.
+    /// Unlinks the empty tables around `va`, bottom up from those that tables of level `from` lead to, but never the
+    /// root. *After* that the caller records `va` in a gather, which makes every CPU drop the cached upper levels of its
+    /// path, and passes the frames to the gather.
     #[cold]
     #[must_use = "cached upper levels lead to the frames until they are invalidated"]
-    pub(super) fn prune<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> FrameList {
+    pub(super) fn prune<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        from: u8,
+    ) -> FrameList {
         let mut unlinked = FrameList::EMPTY;
-        for level in 2..=ROOT_LEVEL {
+        for level in from..=ROOT_LEVEL {
             let Some(parent) = self.table_at(vm, pin, va, level) else {
                 break;
             };
             let at = slot(va, level);
             let upper = parent.lock_directory();
             let pte = parent.get(at);
-            if parent.is_dead() || !pte.is_present() {
+            if parent.is_dead() || !pte.is_present() || pte.is_large() {
                 break;
             }
             let child = Table::at(vm, pte.pfn());
@@ -325,16 +401,19 @@ impl Pmap {
         unlinked
     }
 
-    /// Number of entries in all level-1 tables, by the tables' own counts: the resident pages. A snapshot while other
-    /// threads fault.
+    /// Number of entries in all level-1 tables, by the tables' own counts, and of pages that leaves of 2 MiB map: the
+    /// resident pages. A snapshot while other threads fault.
     pub fn resident<M: Machine>(&self, vm: &Vm<M>) -> usize {
         let (mut pages, mut va) = (0, 0);
         loop {
             let pin = ksync::pin();
-            let Some((leaf, at)) = self.next_leaf(vm, &pin, va, USER_END) else {
+            let Some((mapper, at)) = self.next_leaf(vm, &pin, va, USER_END) else {
                 return pages;
             };
-            pages += leaf.live();
+            pages += match mapper {
+                Mapper::Table(table) => table.live(),
+                Mapper::Large(_) => ENTRIES,
+            };
             va = (at | ((1 << entry_shift(2)) - 1)) + 1;
         }
     }
@@ -372,7 +451,7 @@ impl Table<'_> {
 }
 
 /// A new table that the caller owns: empty, or a copy of the empty root.
-fn alloc_table<M: Machine>(
+pub(super) fn alloc_table<M: Machine>(
     vm: &Vm<M>,
     pin: &CpuPin,
     template: Option<Pfn>,
@@ -385,6 +464,6 @@ fn alloc_table<M: Machine>(
 }
 
 /// Frees a table that was never linked.
-fn free_table<M: Machine>(vm: &Vm<M>, pin: &CpuPin, pfn: Pfn) {
+pub(super) fn free_table<M: Machine>(vm: &Vm<M>, pin: &CpuPin, pfn: Pfn) {
     vm.alloc.free(pin, pfn);
 }

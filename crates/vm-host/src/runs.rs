@@ -1,0 +1,223 @@
+//! A pmap and aligned runs of 512 frames, for tests of leaves of 2 MiB.
+
+use std::sync::Arc;
+
+use ksync::atomic::Ordering::SeqCst;
+use vm::page::PAGE_SIZE;
+use vm::pmap::table::slot;
+use vm::pmap::{AROUND, Scan};
+use vm::{Gather, Machine, Pfn, Pmap, Prot, Pte, Rights, Vm};
+
+use crate::Sim;
+use crate::mmu::{self, LARGE};
+
+/// Bytes of a page.
+pub const PAGE: u64 = PAGE_SIZE as u64;
+/// Pages of a run.
+pub const PAGES: usize = 512;
+/// Where the first run is mapped; the others follow.
+pub const BASE: u64 = 3 * LARGE;
+
+/// See the module.
+pub struct Runs {
+    /// The VM.
+    pub vm: Vm<Sim>,
+    /// The pmap.
+    pub pmap: Arc<Pmap>,
+    runs: Vec<Pfn>,
+    free: usize,
+}
+
+impl Runs {
+    /// A machine with so many CPUs and runs.
+    pub fn new(cpus: usize, runs: usize) -> Runs {
+        let vm = Sim::new((runs + 1) * PAGES + 256, cpus, 1).into_vm();
+        let free = vm.alloc.free_pages();
+        let run = |_| {
+            let run = vm.alloc.alloc_order(&ksync::pin(), 9, Rights::User);
+            run.expect("an aligned run")
+        };
+        Runs {
+            runs: (0..runs).map(run).collect(),
+            pmap: Arc::new(Pmap::new()),
+            vm,
+            free,
+        }
+    }
+
+    /// A machine with a leaf for the first run at [`BASE`], and an entry of 4 KiB for a page of the second run at 0, so that
+    /// the root stays.
+    pub fn promoted(cpus: usize, prot: Prot) -> Runs {
+        let lab = Runs::new(cpus, 2);
+        lab.enter(0, Pte::user(lab.frame(1, 0), Prot::READ));
+        lab.fill(0, prot);
+        assert!(lab.promote(0));
+        lab
+    }
+
+    /// Frame `n` of a run.
+    pub fn frame(&self, run: usize, n: usize) -> Pfn {
+        self.runs[run].add(n as u32)
+    }
+
+    /// The address of page `n` of the run that is mapped at place `run`.
+    pub fn va(run: usize, n: usize) -> u64 {
+        BASE + run as u64 * LARGE + n as u64 * PAGE
+    }
+
+    /// Enters an entry of 4 KiB.
+    pub fn enter(&self, va: u64, leaf: Pte) {
+        let done = self.pmap.enter(&self.vm, &ksync::pin(), va, leaf, || true);
+        assert!(done.is_ok(), "{done:?}");
+    }
+
+    /// Maps a run at its place by entries of 4 KiB without A and D.
+    pub fn fill(&self, run: usize, prot: Prot) {
+        for n in (0..PAGES).step_by(AROUND) {
+            let entered = self.pmap.enter_around(
+                &self.vm,
+                &ksync::pin(),
+                Runs::va(run, n),
+                AROUND,
+                prot,
+                || true,
+                |more| Some(self.frame(run, n + more)),
+                |_, _| true,
+            );
+            assert_eq!(entered, Ok(AROUND));
+        }
+    }
+
+    /// Promotes what is at the place of a run.
+    pub fn promote(&self, run: usize) -> bool {
+        let va = Runs::va(run, 77);
+        self.pmap.promote(&self.vm, &ksync::pin(), va)
+    }
+
+    /// Divides the leaf at the place of a run.
+    pub fn demote(&self, run: usize) {
+        let va = Runs::va(run, 5);
+        let divided = self.pmap.demote(&self.vm, &ksync::pin(), va);
+        assert!(divided.is_ok());
+    }
+
+    /// The entry of level 2 for the place of a run, empty if there is no directory.
+    pub fn directory_entry(&self, run: usize) -> Pte {
+        let va = Runs::va(run, 0);
+        let mut table = self.pmap.root().expect("a root");
+        for level in [4, 3] {
+            let pte = Pte(self.vm.machine.table_words(table)[slot(va, level)].load(SeqCst));
+            if pte.is_empty() {
+                return pte;
+            }
+            table = pte.pfn();
+        }
+        Pte(self.vm.machine.table_words(table)[slot(va, 2)].load(SeqCst))
+    }
+
+    /// Whether a leaf of 2 MiB is at the place of a run.
+    pub fn is_large(&self, run: usize) -> bool {
+        self.directory_entry(run).is_large()
+    }
+
+    /// The entry of page `n` at the place of a run.
+    pub fn lookup(&self, run: usize, n: usize) -> Option<Pte> {
+        self.pmap.lookup(&self.vm, &ksync::pin(), Runs::va(run, n))
+    }
+
+    /// Performs an operation and its flush.
+    pub fn gathered<'p>(&'p self, act: impl FnOnce(&mut Gather<'p>)) {
+        let mut gather = Gather::new();
+        act(&mut gather);
+        gather.finish(&self.vm);
+    }
+
+    /// Removes pages at the place of a run.
+    pub fn remove(&self, run: usize, pages: std::ops::Range<usize>) {
+        let (start, end) = (Runs::va(run, pages.start), Runs::va(run, pages.end));
+        self.gathered(|gather| self.pmap.remove_range(&self.vm, start, end, gather));
+    }
+
+    /// Withdraws write access to pages at the place of a run.
+    pub fn protect(&self, run: usize, pages: std::ops::Range<usize>) {
+        let revoke = vm::pmap::Revoke {
+            write: true,
+            exec: false,
+        };
+        let (start, end) = (Runs::va(run, pages.start), Runs::va(run, pages.end));
+        self.gathered(|gather| {
+            self.pmap
+                .protect_range(&self.vm, start, end, revoke, gather)
+        });
+    }
+
+    /// Makes everything read-only, as a fork does.
+    pub fn fork(&self) {
+        self.gathered(|gather| {
+            self.pmap
+                .write_protect_high(&self.vm, &ksync::pin(), gather)
+        });
+    }
+
+    /// Removes page `n` of a run by a scan.
+    pub fn scan_remove(&self, run: usize, n: usize) -> Scan {
+        let (va, pfn) = (Runs::va(run, n), self.frame(run, n));
+        self.pmap.scan_remove(&self.vm, &ksync::pin(), va, pfn)
+    }
+
+    /// Write-protects page `n` of a run by a scan.
+    pub fn scan_write_protect(&self, run: usize, n: usize) -> Scan {
+        let (va, pfn) = (Runs::va(run, n), self.frame(run, n));
+        self.pmap
+            .scan_write_protect(&self.vm, &ksync::pin(), va, pfn)
+    }
+
+    /// Tests and clears A of page `n` of a run.
+    pub fn referenced(&self, run: usize, n: usize) -> bool {
+        let (va, pfn) = (Runs::va(run, n), self.frame(run, n));
+        self.pmap
+            .scan_test_clear_accessed(&self.vm, &ksync::pin(), va, pfn)
+    }
+
+    /// Makes all allocations of frames fail while `act` runs.
+    pub fn without_memory<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.vm.alloc.set_injector(1, 0);
+        let done = act();
+        self.vm.alloc.set_injector(0, 0);
+        done
+    }
+
+    /// Makes a CPU that this thread plays run the pmap.
+    pub fn run_on(&self, cpu: usize) {
+        self.play(cpu, || mmu::run(&self.vm, &ksync::pin(), &self.pmap));
+    }
+
+    /// Makes a CPU stop running the pmap.
+    pub fn stop_on(&self, cpu: usize) {
+        self.play(cpu, || mmu::stop(&self.vm, &ksync::pin(), &self.pmap));
+    }
+
+    /// Plays a CPU in this thread while `act` runs, then the one from before.
+    pub fn play<R>(&self, cpu: usize, act: impl FnOnce() -> R) -> R {
+        let before = ksync::pin().cpu();
+        ksync::host::set_cpu(cpu);
+        self.vm.epoch.online(cpu);
+        let done = act();
+        if cpu != before {
+            self.vm.epoch.offline(cpu);
+        }
+        ksync::host::set_cpu(before);
+        done
+    }
+
+    /// Ends the pmap and checks that no frame is lost.
+    pub fn finish(self) {
+        self.pmap.release(&self.vm);
+        assert_eq!(self.pmap.tables(), 0);
+        for &run in &self.runs {
+            self.vm.alloc.free_order(&ksync::pin(), run, 9);
+        }
+        self.vm.drain_limbo();
+        assert_eq!(self.vm.alloc.free_pages(), self.free);
+    }
+}

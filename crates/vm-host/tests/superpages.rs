@@ -1,0 +1,629 @@
+//! Leaves of 2 MiB, one operation after the other: each operation at each kind, what becomes of A and D, and no memory.
+#![cfg(not(any(loom, shuttle)))]
+
+use vm::page::Flags;
+use vm::pmap::{EnterError, Entered, Revoke, Scan};
+use vm::{Gather, NoMemory, Pfn, Prot, Pte, Rights};
+use vm_host::PageFault;
+use vm_host::mmu::LARGE;
+use vm_host::runs::{BASE, PAGE, PAGES, Runs};
+
+const ABSENT: PageFault = PageFault { present: false };
+const FORBIDDEN: PageFault = PageFault { present: true };
+
+/// All pages of a run.
+fn all() -> std::ops::Range<usize> {
+    0..PAGES
+}
+
+fn read(lab: &Runs, cpu: usize, n: usize) -> Result<u64, PageFault> {
+    lab.vm.machine.read(cpu, Runs::va(0, n))
+}
+
+fn write(lab: &Runs, cpu: usize, n: usize, word: u64) -> Result<(), PageFault> {
+    lab.vm.machine.write(cpu, Runs::va(0, n), word)
+}
+
+/// Whether a store succeeds, at the latest after a fault that has dropped older rights of the CPU.
+fn writes(lab: &Runs, cpu: usize, n: usize) -> bool {
+    write(lab, cpu, n, 1)
+        .or_else(|_| write(lab, cpu, n, 1))
+        .is_ok()
+}
+
+fn entries(lab: &Runs) -> Vec<Option<Pte>> {
+    all().map(|n| lab.lookup(0, n)).collect()
+}
+
+fn flags(lab: &Runs, n: usize) -> Flags {
+    lab.vm.pages.get(lab.frame(0, n)).flags()
+}
+
+/// Pages that an operation on page 7 must leave alone.
+const OTHERS: [usize; 6] = [0, 6, 8, 255, 256, 511];
+
+#[test]
+fn a_promotion_changes_no_translation() {
+    let lab = Runs::new(3, 1);
+    lab.fill(0, Prot::WRITE);
+    (0..3).for_each(|cpu| lab.run_on(cpu));
+    all().for_each(|n| write(&lab, n % 3, n, n as u64).unwrap());
+    let before = entries(&lab);
+    assert_eq!((lab.pmap.tables(), lab.pmap.resident(&lab.vm)), (4, PAGES));
+    assert!(lab.promote(0) && lab.is_large(0));
+    assert_eq!(entries(&lab), before);
+    assert_eq!((lab.pmap.tables(), lab.pmap.resident(&lab.vm)), (3, PAGES));
+    assert!(!lab.promote(0), "it is a leaf already");
+    for n in all() {
+        assert_eq!(read(&lab, (n + 1) % 3, n), Ok(n as u64));
+        assert_eq!(write(&lab, n % 3, n, 1), Ok(()));
+    }
+    lab.demote(0);
+    assert!(!lab.is_large(0));
+    assert_eq!(entries(&lab), before);
+    assert_eq!((lab.pmap.tables(), lab.pmap.resident(&lab.vm)), (4, PAGES));
+    assert!(lab.promote(0), "and back");
+    (0..3).for_each(|cpu| lab.stop_on(cpu));
+    lab.finish();
+}
+
+/// Each case spoils the agreement of one entry. Nothing changes, and no CPU is interrupted.
+#[test]
+fn what_does_not_agree_is_not_promoted() {
+    type Spoil = fn(&Runs, usize) -> Option<Pte>;
+    let spoils: [(&str, Spoil); 7] = [
+        ("another frame", |lab, _| {
+            Some(Pte::user(lab.frame(1, 0), Prot::READ).untouched())
+        }),
+        ("nothing", |_, _| None),
+        ("less rights", |lab, n| {
+            Some(Pte::user(lab.frame(0, n), Prot::READ).untouched())
+        }),
+        ("other rights", |lab, n| {
+            Some(Pte::user(lab.frame(0, n), Prot::ALL))
+        }),
+        ("wired", |lab, n| {
+            Some(Pte::user(lab.frame(0, n), Prot::WRITE).wired())
+        }),
+        ("unmanaged", |lab, n| {
+            Some(Pte::unmanaged(lab.frame(0, n), Prot::WRITE))
+        }),
+        ("the neighbour's frame", |lab, n| {
+            Some(Pte::user(lab.frame(0, n ^ 1), Prot::WRITE))
+        }),
+    ];
+    for (what, spoil) in spoils {
+        for n in [0, 1, 300, 511] {
+            let lab = Runs::new(1, 2);
+            lab.fill(0, Prot::WRITE);
+            lab.run_on(0);
+            for n in [2, 3, 510] {
+                write(&lab, 0, n, 9).unwrap();
+            }
+            lab.remove(0, n..n + 1);
+            if let Some(pte) = spoil(&lab, n) {
+                lab.enter(Runs::va(0, n), pte);
+            }
+            let (before, interrupts) = (entries(&lab), lab.vm.machine.interrupts());
+            assert!(!lab.promote(0), "{what} at {n}");
+            assert_eq!(entries(&lab), before, "{what} at {n}");
+            assert_eq!(lab.vm.machine.interrupts(), interrupts);
+            assert_eq!(read(&lab, 0, 2), Ok(9));
+            lab.stop_on(0);
+            lab.finish();
+        }
+    }
+}
+
+#[test]
+fn only_an_aligned_run_is_promoted() {
+    let lab = Runs::new(1, 2);
+    // The second half of a run and the first of the next one.
+    for n in all() {
+        let pfn = Pfn(lab.frame(0, 0).0.min(lab.frame(1, 0).0) + 256 + n as u32);
+        lab.enter(Runs::va(0, n), Pte::user(pfn, Prot::READ));
+    }
+    assert!(!lab.promote(0));
+    assert!(!lab.promote(1), "there is no table");
+    assert!(!Runs::new(1, 1).promote(0), "there is no root");
+    lab.finish();
+}
+
+#[test]
+fn accessed_and_dirty_survive() {
+    let lab = Runs::new(1, 1);
+    lab.fill(0, Prot::READ);
+    lab.run_on(0);
+    let marks = |n| {
+        let pte = lab.lookup(0, n).unwrap();
+        (pte.is_accessed(), pte.is_dirty())
+    };
+    assert!(lab.promote(0));
+    assert!(all().all(|n| marks(n) == (false, false)));
+    assert!(read(&lab, 0, 300).is_ok());
+    lab.demote(0);
+    assert!(all().all(|n| marks(n) == (true, false)), "A of the leaf");
+    // One dirty entry makes a dirty leaf, even if it may not be written to any more.
+    lab.remove(0, all());
+    lab.fill(0, Prot::WRITE);
+    write(&lab, 0, 17, 1).unwrap();
+    lab.protect(0, all());
+    assert!(lab.promote(0) && lab.is_large(0));
+    assert!(all().all(|n| marks(n) == (true, true)));
+    assert_eq!(write(&lab, 0, 17, 2), Err(FORBIDDEN));
+    lab.stop_on(0);
+    lab.finish();
+}
+
+/// Nobody has stored through it, and hardware need not mark it.
+#[test]
+fn a_writable_leaf_is_dirty_from_its_first_moment() {
+    let lab = Runs::promoted(1, Prot::WRITE);
+    assert!(all().all(|n| lab.lookup(0, n).unwrap().is_dirty()));
+    lab.protect(0, all());
+    assert!(
+        all().all(|n| lab.lookup(0, n).unwrap().is_dirty()),
+        "D stays"
+    );
+    lab.demote(0);
+    assert!(all().all(|n| lab.lookup(0, n).unwrap().is_dirty()));
+    lab.finish();
+}
+
+/// The walk to the old table, and translations of 4 KiB, are cached. The table's frame is used for something else.
+#[test]
+fn nothing_leads_to_the_old_table() {
+    let lab = Runs::new(2, 1);
+    lab.fill(0, Prot::WRITE);
+    (0..2).for_each(|cpu| lab.run_on(cpu));
+    assert!(read(&lab, 0, 3).is_ok() && read(&lab, 1, 4).is_ok());
+    assert!(lab.promote(0));
+    assert!(!lab.vm.machine.has_cached(0, Runs::va(0, 3)));
+    lab.vm.drain_limbo();
+    let mut taken = Vec::new();
+    while let Ok(pfn) = lab.vm.alloc.alloc(&ksync::pin(), Rights::User) {
+        taken.push(pfn);
+    }
+    assert!(read(&lab, 0, 5).is_ok() && read(&lab, 1, 6).is_ok());
+    for pfn in taken {
+        lab.vm.alloc.free(&ksync::pin(), pfn);
+    }
+    (0..2).for_each(|cpu| lab.stop_on(cpu));
+    lab.finish();
+}
+
+#[test]
+fn a_whole_leaf_is_removed_with_one_address() {
+    let lab = Runs::promoted(3, Prot::WRITE);
+    (0..2).for_each(|cpu| lab.run_on(cpu));
+    assert!(read(&lab, 0, 3).is_ok() && read(&lab, 1, 4).is_ok());
+    let mut gather = Gather::new();
+    lab.pmap
+        .remove_range(&lab.vm, BASE, BASE + LARGE, &mut gather);
+    assert!(!gather.is_full());
+    let runs: Vec<_> = gather.runs().collect();
+    assert_eq!(runs, [BASE..BASE + PAGE]);
+    gather.finish(&lab.vm);
+    for n in all() {
+        assert_eq!(read(&lab, n % 2, n), Err(ABSENT));
+    }
+    assert_eq!((lab.pmap.tables(), lab.pmap.resident(&lab.vm)), (4, 1));
+    (0..2).for_each(|cpu| lab.stop_on(cpu));
+    lab.finish();
+}
+
+#[test]
+fn directories_that_led_to_a_leaf_alone_go_with_it() {
+    let lab = Runs::new(1, 1);
+    lab.run_on(0);
+    lab.fill(0, Prot::READ);
+    assert!(lab.promote(0) && read(&lab, 0, 9).is_ok());
+    lab.remove(0, all());
+    assert_eq!(lab.pmap.tables(), 1);
+    // The CPU has forgotten the way: another leaf is found.
+    lab.vm.drain_limbo();
+    lab.fill(0, Prot::READ);
+    assert!(read(&lab, 0, 9).is_ok());
+    lab.stop_on(0);
+    lab.finish();
+}
+
+#[test]
+fn a_harvest_passes_each_page_of_a_leaf() {
+    for wanted in [true, false] {
+        let lab = Runs::new(1, 1);
+        for n in all() {
+            let pte = if wanted {
+                Pte::user(lab.frame(0, n), Prot::WRITE)
+            } else {
+                Pte::unmanaged(lab.frame(0, n), Prot::WRITE)
+            };
+            lab.enter(Runs::va(0, n), pte);
+        }
+        assert!(lab.promote(0));
+        let mut seen = Vec::new();
+        lab.gathered(|gather| {
+            let mut on_page = |pfn, pte: Pte| {
+                assert!(pte.is_accessed() && pte.is_dirty() && pte.pfn() == pfn);
+                seen.push(pfn);
+            };
+            lab.pmap
+                .harvest_range(&lab.vm, BASE, BASE + LARGE, gather, &mut on_page);
+        });
+        let run: Vec<Pfn> = all().map(|n| lab.frame(0, n)).collect();
+        assert_eq!(seen, if wanted { run } else { Vec::new() });
+        lab.finish();
+    }
+}
+
+/// Removal of a part, protection of a part, scans: the page changes, and no other.
+#[test]
+fn a_change_of_one_page_divides_the_leaf() {
+    type Act = fn(&Runs);
+    let acts: [(&str, Act, Option<bool>); 5] = [
+        ("removal", |lab| lab.remove(0, 7..8), None),
+        ("protection", |lab| lab.protect(0, 7..8), Some(true)),
+        (
+            "scan, removal",
+            |lab| {
+                let found = lab.scan_remove(0, 7).pte().expect("an entry");
+                assert!(found.is_dirty() && found.pfn() == lab.frame(0, 7));
+                assert!(!found.is_large());
+            },
+            None,
+        ),
+        (
+            "scan, protection",
+            |lab| assert!(lab.scan_write_protect(0, 7).pte().unwrap().is_dirty()),
+            Some(false),
+        ),
+        (
+            "copy on write",
+            |lab| {
+                let leaf = Pte::user(lab.frame(1, 7), Prot::READ);
+                let done =
+                    lab.pmap
+                        .enter_over(&lab.vm, &ksync::pin(), Runs::va(0, 7), leaf, || true);
+                let old = lab.frame(0, 7);
+                assert!(
+                    matches!(done, Ok(Entered::Replaced(pte)) if pte.pfn() == old && pte.is_dirty())
+                );
+                lab.remove(0, 7..8);
+            },
+            None,
+        ),
+    ];
+    for (what, act, left) in acts {
+        let lab = Runs::promoted(2, Prot::WRITE);
+        (0..2).for_each(|cpu| lab.run_on(cpu));
+        (0..2).for_each(|cpu| write(&lab, cpu, 7, 70).unwrap());
+        act(&lab);
+        assert!(!lab.is_large(0), "{what}");
+        for cpu in 0..2 {
+            match left {
+                None => assert_eq!(read(&lab, cpu, 7), Err(ABSENT), "{what}"),
+                Some(_) => assert_eq!(write(&lab, cpu, 7, 0), Err(FORBIDDEN), "{what}"),
+            }
+            for n in OTHERS {
+                assert_eq!(write(&lab, cpu, n, 1), Ok(()), "{what}");
+                assert!(lab.lookup(0, n).unwrap().is_dirty(), "{what}");
+            }
+        }
+        assert_eq!(lab.lookup(0, 7).map(Pte::is_dirty), left, "{what}");
+        let resident = PAGES + usize::from(left.is_some());
+        assert_eq!(lab.pmap.resident(&lab.vm), resident, "{what}");
+        (0..2).for_each(|cpu| lab.stop_on(cpu));
+        lab.finish();
+    }
+}
+
+#[test]
+fn a_whole_leaf_is_protected_as_one() {
+    let lab = Runs::promoted(2, Prot::ALL);
+    (0..2).for_each(|cpu| lab.run_on(cpu));
+    (0..2).for_each(|cpu| write(&lab, cpu, 7, 70).unwrap());
+    let steps = [(true, false), (false, true), (false, true)];
+    for (step, (write_too, exec)) in steps.into_iter().enumerate() {
+        let revoke = Revoke {
+            write: write_too,
+            exec,
+        };
+        let mut gather = Gather::new();
+        lab.pmap
+            .protect_range(&lab.vm, BASE, BASE + LARGE, revoke, &mut gather);
+        assert_eq!(gather.is_empty(), step == 2, "nothing is left to withdraw");
+        assert!(!gather.is_full() && lab.is_large(0));
+        gather.finish(&lab.vm);
+        for n in [0, 7, 511] {
+            assert_eq!(write(&lab, 1, n, 0), Err(FORBIDDEN));
+            assert!(read(&lab, 1, n).is_ok());
+            let fetch = lab.vm.machine.fetch(0, Runs::va(0, n));
+            assert_eq!(fetch.is_err(), step > 0);
+            assert!(lab.lookup(0, n).unwrap().is_dirty());
+        }
+    }
+    // A part of it, which has nothing to lose, leaves it alone.
+    lab.protect(0, 3..9);
+    assert!(lab.is_large(0));
+    (0..2).for_each(|cpu| lab.stop_on(cpu));
+    lab.finish();
+}
+
+#[test]
+fn after_a_fork_a_write_gets_its_page_alone() {
+    let lab = Runs::promoted(2, Prot::WRITE);
+    (0..2).for_each(|cpu| lab.run_on(cpu));
+    (0..2).for_each(|cpu| write(&lab, cpu, 7, 70).unwrap());
+    lab.fork();
+    assert!(lab.is_large(0));
+    assert!(!lab.lookup(0, 7).unwrap().is_writable());
+    (0..2).for_each(|cpu| assert_eq!(write(&lab, cpu, 9, 1), Err(FORBIDDEN)));
+    // A read fault has nothing to do.
+    let fault = |n: usize, prot| {
+        let leaf = Pte::user(lab.frame(0, n), prot);
+        let va = Runs::va(0, n);
+        lab.pmap.enter(&lab.vm, &ksync::pin(), va, leaf, || true)
+    };
+    assert_eq!(fault(7, Prot::READ), Ok(Entered::Same));
+    assert!(lab.is_large(0));
+    assert_eq!(fault(7, Prot::WRITE), Ok(Entered::Upgraded));
+    for cpu in 0..2 {
+        assert!(writes(&lab, cpu, 7));
+        for n in OTHERS {
+            assert!(!writes(&lab, cpu, n), "page {n} is shared");
+        }
+    }
+    // The other one at 0 as well.
+    lab.demote(0);
+    assert!(!lab.promote(0), "rights differ");
+    (0..2).for_each(|cpu| lab.stop_on(cpu));
+    lab.finish();
+}
+
+/// The rights above are part of what is compared with the leaf.
+#[test]
+fn a_fork_above_a_table_stays_in_force_above_the_leaf() {
+    let lab = Runs::new(1, 2);
+    lab.run_on(0);
+    lab.fill(0, Prot::WRITE);
+    lab.fill(1, Prot::READ);
+    lab.fork();
+    // Pushes the protection down to the entry for the first run.
+    let leaf = Pte::user(lab.frame(1, 3), Prot::WRITE);
+    lab.enter(Runs::va(1, 3), leaf);
+    assert!(!lab.directory_entry(0).is_writable());
+    assert!(lab.promote(0));
+    assert!(!lab.directory_entry(0).is_writable());
+    assert!(!writes(&lab, 0, 3), "the fork's child shares it");
+    lab.stop_on(0);
+    lab.finish();
+}
+
+#[test]
+fn a_fault_on_what_a_leaf_maps_does_nothing() {
+    let lab = Runs::promoted(1, Prot::WRITE);
+    let (pin, va) = (ksync::pin(), Runs::va(0, 7));
+    for prot in [Prot::READ, Prot::WRITE] {
+        let leaf = Pte::user(lab.frame(0, 7), prot);
+        let dirtied = if prot.write { leaf.dirtied() } else { leaf };
+        let never = || -> bool { panic!("nothing is entered") };
+        let done = lab.pmap.enter_new(&lab.vm, &pin, va, dirtied, never);
+        assert_eq!(done, Ok(Entered::Same));
+        let done = lab.pmap.enter_over(&lab.vm, &pin, va, leaf, never);
+        assert_eq!(done, Ok(Entered::Same));
+        let done = lab
+            .pmap
+            .enter_resident(&lab.vm, &pin, va, dirtied, never, never);
+        assert_eq!(done, Ok(Entered::Same));
+        let page = |_| -> Option<Pfn> { panic!("all slots are occupied") };
+        let done = lab
+            .pmap
+            .enter_around(&lab.vm, &pin, va, 9, prot, never, page, |_, _| true);
+        assert_eq!(done, Ok(0));
+        assert!(lab.is_large(0));
+    }
+    drop(pin);
+    lab.finish();
+}
+
+#[test]
+fn a_fault_for_something_else_divides_the_leaf() {
+    let wanted: [fn(&Runs) -> Pte; 3] = [
+        |lab| Pte::user(lab.frame(0, 7), Prot::WRITE).dirtied(),
+        |lab| Pte::user(lab.frame(0, 7), Prot::EXEC),
+        |lab| Pte::user(lab.frame(0, 7), Prot::READ).wired(),
+    ];
+    for leaf in wanted {
+        let lab = Runs::promoted(1, Prot::READ);
+        let (pin, va, leaf) = (ksync::pin(), Runs::va(0, 7), leaf(&lab));
+        let done = lab.pmap.enter(&lab.vm, &pin, va, leaf, || false);
+        assert_eq!(done, Err(EnterError::Stale));
+        let done = lab
+            .pmap
+            .enter_resident(&lab.vm, &pin, va, leaf, || true, || true);
+        assert_eq!(done, Ok(Entered::Upgraded));
+        let here = lab.lookup(0, 7).unwrap();
+        assert_eq!(here.without(Pte::A), leaf.without(Pte::A));
+        assert!(!lab.lookup(0, 8).unwrap().is_writable());
+        drop(pin);
+        lab.finish();
+    }
+    let lab = Runs::promoted(1, Prot::READ);
+    let (pin, other) = (ksync::pin(), Pte::user(lab.frame(1, 7), Prot::READ));
+    let done = lab
+        .pmap
+        .enter_new(&lab.vm, &pin, Runs::va(0, 7), other, || true);
+    let old = lab.frame(0, 7);
+    assert!(matches!(done, Err(EnterError::Occupied(pte)) if pte.pfn() == old));
+    drop(pin);
+    lab.finish();
+}
+
+/// A scan that would change nothing, or that is for another frame, leaves the leaf alone.
+#[test]
+fn a_scan_with_nothing_to_do_leaves_the_leaf() {
+    let lab = Runs::promoted(1, Prot::READ);
+    assert!(matches!(lab.scan_write_protect(0, 7), Scan::Found(pte) if !pte.is_writable()));
+    let (va, other) = (Runs::va(0, 7), lab.frame(0, 8));
+    let pin = ksync::pin();
+    let absent = lab.pmap.scan_remove(&lab.vm, &pin, va, other);
+    assert_eq!(absent, Scan::Absent);
+    assert!(!lab.pmap.scan_test_clear_accessed(&lab.vm, &pin, va, other));
+    drop(pin);
+    assert!(lab.is_large(0));
+    lab.finish();
+}
+
+/// Which page that is depends on the address.
+#[test]
+fn one_page_of_a_leaf_clears_the_accessed_bit() {
+    let lab = Runs::promoted(1, Prot::READ);
+    lab.run_on(0);
+    assert!(all().all(|n| !lab.referenced(0, n)));
+    assert!(read(&lab, 0, 400).is_ok());
+    let one = (BASE / LARGE) as usize;
+    assert!(all().filter(|&n| n != one).all(|n| lab.referenced(0, n)));
+    assert!(lab.referenced(0, one), "it is the last one that sees it");
+    assert!(all().all(|n| !lab.referenced(0, n)));
+    assert!(lab.is_large(0));
+    lab.stop_on(0);
+    lab.finish();
+}
+
+#[test]
+fn dropped_tables_hand_the_marks_on_and_spare_what_is_wired() {
+    for wired in [false, true] {
+        let lab = Runs::new(1, 1);
+        for n in all() {
+            let pte = Pte::user(lab.frame(0, n), Prot::WRITE);
+            lab.enter(Runs::va(0, n), if wired { pte.wired() } else { pte });
+        }
+        assert!(lab.promote(0));
+        let mut seen = 0;
+        lab.gathered(|gather| {
+            lab.pmap
+                .drop_range(&lab.vm, BASE, BASE + PAGE, gather, |_, _| seen += 1);
+        });
+        assert_eq!(lab.is_large(0), wired, "a part");
+        lab.pmap.drop_tables(&lab.vm, |_, _| seen += 1);
+        assert_eq!(seen, if wired { 0 } else { PAGES });
+        assert_eq!(lab.pmap.tables(), if wired { 3 } else { 0 });
+        lab.finish();
+    }
+}
+
+/// Where there is no memory for a table the leaf is removed, and the pages know that they are dirty.
+#[test]
+fn without_memory_a_part_takes_the_whole_leaf() {
+    type Act = fn(&Runs);
+    let acts: [(&str, Act); 5] = [
+        ("removal", |lab| lab.remove(0, 7..8)),
+        ("protection", |lab| lab.protect(0, 7..8)),
+        ("dropping", |lab| {
+            lab.gathered(|gather| {
+                let va = Runs::va(0, 7);
+                lab.pmap
+                    .drop_range(&lab.vm, va, va + PAGE, gather, |_, _| ());
+            });
+        }),
+        ("scan, removal", |lab| {
+            assert!(lab.scan_remove(0, 7).pte().unwrap().is_dirty())
+        }),
+        ("scan, protection", |lab| {
+            assert!(lab.scan_write_protect(0, 7).pte().unwrap().is_dirty())
+        }),
+    ];
+    for (what, act) in acts {
+        for alone in [false, true] {
+            let lab = Runs::promoted(2, Prot::WRITE);
+            if alone {
+                lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, PAGE, gather));
+            }
+            (0..2).for_each(|cpu| lab.run_on(cpu));
+            assert!(write(&lab, 0, 3, 1).is_ok() && read(&lab, 1, 4).is_ok());
+            lab.without_memory(|| act(&lab));
+            for n in all() {
+                assert_eq!(read(&lab, n % 2, n), Err(ABSENT), "{what}");
+                let marked = flags(&lab, n).contains(Flags::DIRTY | Flags::REFERENCED);
+                assert!(marked, "{what}, page {n}");
+            }
+            let (tables, resident) = if alone { (1, 0) } else { (4, 1) };
+            assert_eq!(lab.pmap.tables(), tables, "{what}");
+            assert_eq!(lab.pmap.resident(&lab.vm), resident, "{what}");
+            lab.fill(0, Prot::READ);
+            (0..2).for_each(|cpu| lab.stop_on(cpu));
+            lab.finish();
+        }
+    }
+}
+
+/// A fault fails, as where a table is missing; nothing is lost.
+#[test]
+fn without_memory_a_fault_leaves_the_leaf() {
+    let lab = Runs::promoted(1, Prot::READ);
+    let leaf = Pte::user(lab.frame(0, 7), Prot::WRITE);
+    let fault = || {
+        lab.pmap
+            .enter(&lab.vm, &ksync::pin(), Runs::va(0, 7), leaf, || true)
+    };
+    let done = lab.without_memory(fault);
+    assert_eq!(done, Err(EnterError::NoTable(NoMemory)));
+    assert!(lab.is_large(0));
+    assert_eq!(fault(), Ok(Entered::Upgraded));
+    lab.finish();
+}
+
+/// The frames of a leaf that is not dirty, or of no page, are not marked.
+#[test]
+fn without_memory_marks_are_those_of_the_leaf() {
+    for managed in [true, false] {
+        let lab = Runs::new(1, 1);
+        for n in all() {
+            let pte = Pte::user(lab.frame(0, n), Prot::READ);
+            let manage = if managed { 0 } else { Pte::MANAGED };
+            lab.enter(Runs::va(0, n), pte.without(manage));
+        }
+        assert!(lab.promote(0));
+        lab.without_memory(|| lab.remove(0, 0..1));
+        let marks = if managed {
+            Flags::REFERENCED
+        } else {
+            Flags::empty()
+        };
+        assert!(all().all(|n| flags(&lab, n) & (Flags::DIRTY | Flags::REFERENCED) == marks));
+        lab.finish();
+    }
+}
+
+#[test]
+fn a_release_counts_the_pages_of_leaves() {
+    let lab = Runs::promoted(1, Prot::WRITE);
+    lab.fill(1, Prot::READ);
+    assert!(lab.promote(1));
+    assert_eq!(lab.pmap.resident(&lab.vm), 2 * PAGES + 1);
+    assert_eq!(lab.pmap.release(&lab.vm), 2 * PAGES + 1);
+    let pin = ksync::pin();
+    assert_eq!(lab.pmap.demote(&lab.vm, &pin, BASE), Ok(()));
+    assert!(!lab.pmap.promote(&lab.vm, &pin, BASE));
+    drop(pin);
+    assert_eq!(lab.scan_remove(0, 7), Scan::Absent);
+    lab.finish();
+}
+
+#[test]
+fn mapped_pages_are_found_in_a_leaf() {
+    let lab = Runs::promoted(1, Prot::READ);
+    let pin = ksync::pin();
+    let from = |va, end| {
+        let run = lab.pmap.mapped_from(&lab.vm, &pin, va, end)?;
+        Some((run.va, run.pages, run.bits))
+    };
+    let end = BASE + LARGE;
+    assert_eq!(from(PAGE, end), Some((BASE, 16, 0xffff)));
+    let va = Runs::va(0, 500);
+    assert_eq!(from(va, end), Some((va, 12, 0xfff)));
+    assert_eq!(from(va, va + 3 * PAGE), Some((va, 3, 7)));
+    assert_eq!(from(end, end + LARGE), None);
+    drop(pin);
+    lab.finish();
+}

@@ -1,0 +1,362 @@
+//! Leaves of 2 MiB: made of a table, divided, restricted and removed.
+//!
+//! *Guarantees.* Promotion and demotion change no translation, and lose neither A nor D. A promotion that finds the 512
+//! entries in disagreement changes nothing. No operation but a fault needs memory: where there is none for a table, a
+//! leaf is removed instead of divided, and faults bring its pages back.
+//!
+//! *Mechanism.* All of this happens under the directory's lock. Promotion freezes the entries one by one, so that scans,
+//! which take no lock, wait; hardware marks no entry that is not present. A leaf with W has D from its first moment, so
+//! that no store through it has a mark to make; where a leaf is removed, A and D go to the pages *before* that, so that
+//! a scan which finds the address empty finds the marks. `doc/vm-superpages.md` has the time lines.
+
+use core::ops::Range;
+
+use ksync::CpuPin;
+use ksync::atomic::Ordering::Relaxed;
+use rust_alloc::sync::Arc;
+
+use super::pte::Pte;
+use super::range::{Harvest, Looked, Revoke, SPAN};
+use super::table::{ENTRIES, Table, slot, table_base};
+use super::walk::{alloc_table, free_table};
+use super::{Loss, Pmap};
+use crate::page::{Flags, Pfn};
+use crate::tlb::{Gather, ScanGather};
+use crate::{Machine, NoMemory, Vm};
+
+/// What a leaf and the entries that it stands for may differ in.
+const MARKS: u64 = Pte::A | Pte::D;
+
+impl Pmap {
+    /// Replaces the 512 entries around `va` by one leaf of 2 MiB, if they map the frames of an aligned run in order, with
+    /// the same rights. Returns whether it did. The caller holds no lock.
+    ///
+    /// CPUs may use the old translations, which agree with the leaf, until this has flushed everything of the pmap. It is
+    /// listed meanwhile, so an operation that takes the leaf away earlier flushes everything, too.
+    pub fn promote<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> bool {
+        let span = span_of(va);
+        let Some(directory) = self.table_at(vm, pin, va, 2) else {
+            return false;
+        };
+        let mut gather = Gather::new();
+        gather.over(self, span, Loss::Rights);
+        let Some(table) = self.replace_table(vm, &directory, slot(va, 2), &mut gather) else {
+            return false;
+        };
+        gather.free_later(vm, table);
+        gather.finish(vm);
+        true
+    }
+
+    /// Puts a leaf into the place of a table, if its entries allow that. Returns the table.
+    fn replace_table<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        directory: &Table,
+        at: usize,
+        gather: &mut Gather,
+    ) -> Option<Pfn> {
+        let _upper = directory.lock_directory();
+        let link = directory.get(at);
+        if directory.is_dead() || !link.is_present() || link.is_large() {
+            return None;
+        }
+        let table = Table::at(vm, link.pfn());
+        let _guard = table.lock_leaf();
+        if table.live() != ENTRIES {
+            return None;
+        }
+        let mut leaf = table.freeze()?;
+        if !link.is_writable() {
+            leaf = leaf.without(Pte::W);
+        }
+        if leaf.is_writable() {
+            leaf = leaf.dirtied();
+        }
+        gather.record_all(self);
+        table.set_dead();
+        directory.put(at, leaf);
+        // Under the lock: see `prune`.
+        self.tables.fetch_sub(1, Relaxed);
+        Some(table.pfn)
+    }
+
+    /// Makes a table of the leaf of 2 MiB around `va`, if there is one, with entries that say what the leaf says. Nothing
+    /// is flushed: one invalidated address drops a translation of either size. When this returns something else may be
+    /// there already.
+    ///
+    /// # Errors
+    /// No memory for the table; nothing has changed then.
+    pub fn demote<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> Result<(), NoMemory> {
+        let Some(directory) = self.table_at(vm, pin, va, 2) else {
+            return Ok(());
+        };
+        let at = slot(va, 2);
+        if !directory.get(at).is_large() {
+            return Ok(());
+        }
+        let new = alloc_table(vm, pin, None)?;
+        let table = Table::at(vm, new);
+        table.grow_many(0, ENTRIES);
+        let guard = directory.lock_directory();
+        let mut leaf = directory.get(at);
+        while leaf.is_large() && !directory.is_dead() {
+            for n in 0..ENTRIES {
+                table.put(n, leaf.piece(n));
+            }
+            // Hardware may set A meanwhile, and a scan clear it.
+            match directory.compare_exchange(at, leaf, Pte::directory(new)) {
+                Ok(()) => {
+                    // As after `link`: the check of the fault that divides the leaf comes later.
+                    ksync::fence_after_rmw();
+                    self.count_made(vm, pin);
+                    return Ok(());
+                }
+                Err(now) => leaf = now,
+            }
+        }
+        drop(guard);
+        free_table(vm, pin, new);
+        Ok(())
+    }
+
+    /// Removes the whole leaf of 2 MiB at `base`.
+    pub(super) fn remove_large<'p, M: Machine, H: Harvest>(
+        &'p self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        base: u64,
+        gather: &mut Gather<'p>,
+        harvest: &mut H,
+    ) -> Looked {
+        let taken = self.take_large(vm, pin, base, |leaf| {
+            gather.record(self, base);
+            if H::WANTED && leaf.is_managed() && leaf.any(MARKS) {
+                pieces(leaf).for_each(|pte| harvest.take(pte.pfn(), pte));
+            }
+            true
+        });
+        self.looked(vm, pin, base, taken, gather)
+    }
+
+    /// Divides the leaf of 2 MiB around `va`, of which an operation changes a part. Without memory removes it.
+    #[cold]
+    pub(super) fn divide<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        gather: &mut Gather<'p>,
+    ) -> Looked {
+        if self.demote(vm, pin, va).is_ok() {
+            return Looked::Again;
+        }
+        let span = span_of(va);
+        let taken = self.take_large(vm, pin, va, |leaf| {
+            // Listed first, and then widened: the operation's own range is smaller.
+            gather.record(self, span.start);
+            gather.over(self, span.clone(), Loss::Frames);
+            mark_pages(vm, leaf);
+            true
+        });
+        // Where a promotion has not flushed yet, one address is not enough for the neighbours.
+        gather.flush_pending(self, &span);
+        self.looked(vm, pin, span.start, taken, gather)
+    }
+
+    /// The answer for a leaf at `base` that was taken out; unlinks the directories that are empty without it.
+    fn looked<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        base: u64,
+        taken: Option<Taken>,
+        gather: &mut Gather<'p>,
+    ) -> Looked {
+        let Some(taken) = taken else {
+            return Looked::Again;
+        };
+        if taken.emptied {
+            // The address that was recorded lies on the path of each.
+            gather.free_list_later(vm, self.prune(vm, pin, base, 3));
+        }
+        Looked::Done
+    }
+
+    /// Divides the leaf around `va`, which maps `va` to `pfn`, for a scan. Without memory removes it, and returns whether
+    /// it did: then the scan has nothing more to do.
+    #[cold]
+    pub(super) fn divide_for_scan<M: Machine>(
+        self: &Arc<Pmap>,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        pfn: Pfn,
+        gather: &mut ScanGather,
+    ) -> bool {
+        if self.demote(vm, pin, va).is_ok() {
+            return false;
+        }
+        let span = span_of(va);
+        let mut listed = false;
+        let taken = self.take_large(vm, pin, va, |leaf| {
+            if leaf.piece(slot(va, 1)).pfn() != pfn {
+                return false;
+            }
+            if !listed {
+                gather.record_leaf(self, &span, Loss::Frames);
+                listed = true;
+            }
+            mark_pages(vm, leaf);
+            true
+        });
+        let Some(taken) = taken else {
+            return false;
+        };
+        // Where a promotion has not flushed yet, one address is not enough for the neighbours.
+        gather.flush_pending(self, &span);
+        if taken.emptied {
+            gather.free_list_later(vm, self.prune(vm, pin, span.start, 3));
+        }
+        true
+    }
+
+    /// Takes the leaf of 2 MiB around `va` out, unless something else is there by now, or `prepare` refuses. `prepare` is
+    /// called with the leaf before it is gone, perhaps several times; it lists the flush and marks the pages.
+    fn take_large<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        mut prepare: impl FnMut(Pte) -> bool,
+    ) -> Option<Taken> {
+        let directory = self.table_at(vm, pin, va, 2)?;
+        let at = slot(va, 2);
+        let _guard = directory.lock_directory();
+        loop {
+            let leaf = directory.get(at);
+            if directory.is_dead() || !leaf.is_large() || !prepare(leaf) {
+                return None;
+            }
+            if directory.compare_exchange(at, leaf, Pte::EMPTY).is_ok() {
+                let emptied = directory.shrink(1);
+                return Some(Taken { emptied });
+            }
+        }
+    }
+
+    /// Withdraws rights from the whole leaf of 2 MiB at `base`.
+    pub(super) fn protect_large<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        base: u64,
+        revoke: Revoke,
+        gather: &mut Gather<'p>,
+    ) -> Looked {
+        let Some(directory) = self.table_at(vm, pin, base, 2) else {
+            return Looked::Again;
+        };
+        let at = slot(base, 2);
+        let _guard = directory.lock_directory();
+        loop {
+            let leaf = directory.get(at);
+            if directory.is_dead() || !leaf.is_large() {
+                return Looked::Again;
+            }
+            gather.record(self, base);
+            let restricted = revoke.applied(leaf);
+            if directory.compare_exchange(at, leaf, restricted).is_ok() {
+                return Looked::Done;
+            }
+        }
+    }
+
+    /// `scan_test_clear_accessed` at a leaf of 2 MiB, as read. All 512 pages report its A; one of them, which depends on
+    /// the address, clears it: else a round over the pages would always find the first one alone in use.
+    #[cold]
+    pub(super) fn test_clear_large<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        leaf: Pte,
+        pfn: Pfn,
+    ) -> bool {
+        let (n, at) = (slot(va, 1), slot(va, 2));
+        let ours = leaf.piece(n).pfn() == pfn && leaf.is_accessed();
+        if ours
+            && n == at
+            && let Some(directory) = self.table_at(vm, pin, va, 2)
+        {
+            // Without the lock: those that hold it change a leaf by compare-and-swap, too.
+            let _changed = directory.compare_exchange(at, leaf, leaf.without(Pte::A));
+        }
+        ours
+    }
+}
+
+/// A leaf that was taken out.
+struct Taken {
+    /// Whether its directory may be empty.
+    emptied: bool,
+}
+
+impl Table<'_> {
+    /// Freezes all entries of this level-1 table and returns the leaf that says what they say, with A and D if one of them
+    /// has it. `None`, with all entries as they were, if they do not map an aligned run, in order, with the same rights.
+    /// The caller holds the lock.
+    fn freeze(&self) -> Option<Pte> {
+        let first = self.get(0).without(MARKS);
+        if !first.is_present() || first.pfn().index() % ENTRIES != 0 {
+            return None;
+        }
+        let mut leaf = first.with(Pte::PS);
+        for n in 0..ENTRIES {
+            let Some(pte) = self.freeze_entry(n, first.piece(n)) else {
+                (0..n).for_each(|n| self.put(n, self.get(n).thawed()));
+                return None;
+            };
+            leaf = leaf.with(pte.0 & MARKS);
+        }
+        Some(leaf)
+    }
+
+    /// Freezes one entry, if it says the same as `wanted`, and returns it.
+    fn freeze_entry(&self, n: usize, wanted: Pte) -> Option<Pte> {
+        let mut pte = self.get(n);
+        while pte.without(MARKS) == wanted {
+            match self.compare_exchange(n, pte, pte.frozen()) {
+                Ok(()) => return Some(pte),
+                Err(now) => pte = now,
+            }
+        }
+        None
+    }
+}
+
+/// The addresses of the leaf of 2 MiB around `va`.
+fn span_of(va: u64) -> Range<u64> {
+    let base = table_base(va, 1);
+    base..base + SPAN
+}
+
+/// The entries that a leaf stands for.
+fn pieces(leaf: Pte) -> impl Iterator<Item = Pte> {
+    (0..ENTRIES).map(move |n| leaf.piece(n))
+}
+
+/// Hands A and D of a leaf on to its pages.
+fn mark_pages<M: Machine>(vm: &Vm<M>, leaf: Pte) {
+    if !leaf.is_managed() {
+        return;
+    }
+    for page in pieces(leaf).map(|pte| vm.pages.get(pte.pfn())) {
+        if leaf.is_dirty() {
+            page.set_flag(Flags::DIRTY);
+        }
+        if leaf.is_accessed() {
+            page.set_flag(Flags::REFERENCED);
+        }
+    }
+}
