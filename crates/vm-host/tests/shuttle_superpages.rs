@@ -1,0 +1,184 @@
+//! Leaves of 2 MiB: promotion and demotion, and what runs beside them, stopped at each access to an entry.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle_superpages`
+#![cfg(shuttle)]
+
+use std::sync::Arc;
+
+use shuttle::thread;
+use vm::page::Flags;
+use vm::pmap::Entered;
+use vm::{Prot, Pte};
+use vm_host::one_stop::everywhere;
+use vm_host::runs::{PAGES, Runs};
+
+type Op = fn(&Runs);
+
+/// Stops the first operation at each of its steps while the others run, each on a CPU of its own. CPU 0 runs the program.
+fn stop_first(large: bool, prot: Prot, ops: &'static [Op], check: Op) {
+    let tried = everywhere(1, move || {
+        let lab = Arc::new(Runs::new(ops.len() + 1, 1));
+        lab.fill(0, prot);
+        assert!(!large || lab.promote(0));
+        lab.run_on(0);
+        let play = |(n, op): (usize, &'static Op)| {
+            let lab = lab.clone();
+            thread::spawn(move || lab.play(n + 1, || op(&lab)))
+        };
+        let all: Vec<_> = ops.iter().enumerate().map(play).collect();
+        all.into_iter().for_each(|op| op.join().unwrap());
+        check(&lab);
+        let present = (0..PAGES).filter(|&n| lab.lookup(0, n).is_some()).count();
+        assert_eq!(lab.pmap.resident(&lab.vm), present);
+        lab.stop_on(0);
+        Arc::into_inner(lab).expect("all have ended").finish();
+    });
+    println!("{tried} schedules");
+}
+
+fn promotes(lab: &Runs) {
+    lab.promote(0);
+}
+
+fn reads(lab: &Runs, n: usize) -> bool {
+    lab.vm.machine.read(0, Runs::va(0, n)).is_ok()
+}
+
+/// The program stores to page 300; the second attempt follows the fault that drops the way to an old table.
+fn stores(lab: &Runs) {
+    for _ in 0..2 {
+        let _either = lab.vm.machine.write(0, Runs::va(0, 300), 1);
+    }
+}
+
+/// The page is unmapped when the scan returns, and has what the entry said.
+fn scans(lab: &Runs) {
+    let found = lab
+        .scan_remove(0, 255)
+        .pte()
+        .expect("nothing else unmaps it");
+    assert!(found.pfn() == lab.frame(0, 255));
+    assert!(!reads(lab, 255));
+}
+
+fn protects(lab: &Runs) {
+    lab.scan_write_protect(0, 255);
+    let stored = lab.vm.machine.write(0, Runs::va(0, 255), 1);
+    assert!(stored.is_err());
+}
+
+/// What the program has stored is marked.
+fn marked(lab: &Runs) {
+    let word = &mut [0; 8];
+    vm::page::read_frame(&lab.vm.machine, lab.frame(0, 300), 0, word);
+    if word[0] != 0 {
+        let flags = lab.vm.pages.get(lab.frame(0, 300)).flags();
+        let dirty = lab.lookup(0, 300).is_some_and(Pte::is_dirty);
+        assert!(
+            dirty || flags.contains(Flags::DIRTY),
+            "a store is forgotten"
+        );
+    }
+}
+
+fn gone(lab: &Runs) {
+    marked(lab);
+    assert_eq!(lab.lookup(0, 255), None);
+    assert!(!reads(lab, 255));
+    let others = (0..PAGES).filter(|&n| n != 255);
+    assert!(others.into_iter().all(|n| lab.lookup(0, n).is_some()));
+}
+
+#[test]
+fn a_promotion_at_each_entry_beside_a_scan_and_stores() {
+    stop_first(false, Prot::WRITE, &[promotes, scans, stores], gone);
+}
+
+#[test]
+fn a_scan_beside_a_promotion() {
+    stop_first(false, Prot::WRITE, &[scans, promotes, stores], gone);
+}
+
+#[test]
+fn a_write_protecting_scan_beside_a_promotion() {
+    stop_first(false, Prot::WRITE, &[protects, promotes, stores], marked);
+}
+
+#[test]
+fn a_promotion_at_each_entry_beside_a_removal_and_a_fault() {
+    let ops: &[Op] = &[
+        promotes,
+        |lab| {
+            lab.remove(0, 100..101);
+            assert!(!reads(lab, 100));
+        },
+        |lab| {
+            let leaf = Pte::user(lab.frame(0, 9), Prot::WRITE);
+            let va = Runs::va(0, 9);
+            let done = lab
+                .pmap
+                .enter_resident(&lab.vm, &ksync::pin(), va, leaf, || true, || true);
+            assert!(matches!(done, Ok(Entered::Same | Entered::Upgraded)));
+        },
+    ];
+    stop_first(false, Prot::WRITE, ops, |lab| {
+        assert_eq!(lab.lookup(0, 100), None);
+        assert!(lab.lookup(0, 9).is_some_and(Pte::is_writable));
+    });
+}
+
+#[test]
+fn a_demotion_at_each_entry_beside_another_and_accessed_bits() {
+    let ops: &[Op] = &[
+        |lab| lab.demote(0),
+        |lab| {
+            lab.vm.machine.speculate(0, Runs::va(0, 5));
+            lab.demote(0);
+        },
+    ];
+    stop_first(true, Prot::READ, ops, |lab| {
+        assert!(!lab.is_large(0));
+        // Each page, or the one that the access found an entry for.
+        assert!(lab.lookup(0, 5).is_some_and(Pte::is_accessed));
+    });
+}
+
+#[test]
+fn a_demotion_beside_a_removal() {
+    let ops: &[Op] = &[
+        |lab| lab.demote(0),
+        |lab| {
+            lab.remove(0, 0..PAGES);
+            assert!(!reads(lab, 3));
+        },
+    ];
+    stop_first(true, Prot::WRITE, ops, |lab| {
+        assert_eq!(lab.pmap.tables(), 1);
+    });
+    let ops: &[Op] = &[ops_removal, |lab| lab.demote(0)];
+    stop_first(true, Prot::WRITE, ops, |lab| {
+        assert_eq!(lab.pmap.resident(&lab.vm), 0);
+    });
+}
+
+fn ops_removal(lab: &Runs) {
+    lab.remove(0, 0..PAGES);
+    assert!(!reads(lab, 3));
+}
+
+/// A write after a fork pushes its protection down while the table becomes a leaf: what the child shares stays read-only.
+#[test]
+fn a_fork_beside_a_promotion() {
+    fn forks(lab: &Runs) {
+        lab.fork();
+        lab.enter(Runs::va(0, 9), Pte::user(lab.frame(0, 9), Prot::WRITE));
+        let stored = lab.vm.machine.write(0, Runs::va(0, 255), 1);
+        assert!(stored.is_err());
+    }
+    fn shared(lab: &Runs) {
+        assert!(lab.lookup(0, 9).is_some_and(Pte::is_writable));
+        assert!(!lab.lookup(0, 255).unwrap().is_writable());
+    }
+    stop_first(false, Prot::WRITE, &[forks, promotes], shared);
+    stop_first(false, Prot::WRITE, &[promotes, forks], shared);
+}
