@@ -21,6 +21,9 @@ fn stop_first(large: bool, prot: Prot, ops: &'static [Op], check: Op) {
         lab.fill(0, prot);
         assert!(!large || lab.promote(0));
         lab.run_on(0);
+        for n in [7, 8, 300] {
+            lab.vm.machine.speculate(0, Runs::va(0, n));
+        }
         let play = |(n, op): (usize, &'static Op)| {
             let lab = lab.clone();
             thread::spawn(move || lab.play(n + 1, || op(&lab)))
@@ -143,6 +146,22 @@ fn a_demotion_at_each_entry_beside_another_and_accessed_bits() {
     });
 }
 
+/// Where the leaf is removed for lack of memory, translations of 4 KiB from before the promotion go with it.
+#[test]
+fn a_promotion_beside_a_scan_without_memory() {
+    let ops: &[Op] = &[promotes, |lab| {
+        lab.vm.alloc.set_injector(1, 0);
+        assert!(lab.scan_remove(0, 7).pte().is_some());
+        lab.vm.alloc.set_injector(0, 0);
+        for n in [7, 8, 300] {
+            let gone = lab.lookup(0, n).is_none();
+            assert!(gone || n != 7);
+            assert!(!gone || !reads(lab, n), "page {n}");
+        }
+    }];
+    stop_first(false, Prot::WRITE, ops, marked);
+}
+
 #[test]
 fn a_demotion_beside_a_removal() {
     let ops: &[Op] = &[
@@ -181,4 +200,15 @@ fn a_fork_beside_a_promotion() {
     }
     stop_first(false, Prot::WRITE, &[forks, promotes], shared);
     stop_first(false, Prot::WRITE, &[promotes, forks], shared);
+}
+
+/// What a release has counted, or left out, is what it frees.
+#[test]
+fn a_release_beside_a_promotion_and_a_demotion() {
+    fn releases(lab: &Runs) {
+        lab.pmap.release(&lab.vm);
+        assert!(!reads(lab, 300));
+    }
+    stop_first(true, Prot::READ, &[|lab| lab.demote(0), releases], |_| ());
+    stop_first(false, Prot::READ, &[promotes, releases], |_| ());
 }

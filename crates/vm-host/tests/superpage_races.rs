@@ -132,9 +132,24 @@ fn what_takes_a_page_before_the_flush_takes_that_page() {
     });
 }
 
-/// Between a leaf's removal by a scan and the flush, its other pages are in the list, too: what is entered there waits.
+/// Between the removal of a leaf that could not be divided and the flush, its other pages are in the list, too: what is
+/// entered there waits, even if the operation was to take rights away and no frame.
 #[test]
 fn a_frame_comes_where_a_leaf_was_after_the_flush() {
+    let acts: [fn(&Runs); 4] = [
+        |lab| {
+            lab.scan_remove(0, 7);
+        },
+        |lab| {
+            lab.scan_write_protect(0, 7);
+        },
+        |lab| lab.remove(0, 7..8),
+        |lab| lab.protect(0, 7..8),
+    ];
+    acts.into_iter().for_each(enter_before_the_flush);
+}
+
+fn enter_before_the_flush(act: fn(&Runs)) {
     let lab = Arc::new(Runs::promoted(2, Prot::WRITE));
     lab.run_on(0);
     assert!(writes(&lab, 0, 9));
@@ -159,7 +174,7 @@ fn a_frame_comes_where_a_leaf_was_after_the_flush() {
             );
         }
     })));
-    lab.without_memory(|| lab.scan_remove(0, 7));
+    lab.without_memory(|| act(&lab));
     assert!(ran.load(SeqCst));
     lab.vm.machine.on_flush(None);
     lab.stop_on(0);
@@ -167,10 +182,12 @@ fn a_frame_comes_where_a_leaf_was_after_the_flush() {
 }
 
 /// Stops CPU 1, which performs `theirs`, at its `look`-th look at a table, or at its first look at table `at`, while CPU 2
-/// performs `ours`, as far as it can. Returns whether CPU 1 came there.
+/// performs `ours`, as far as it can: to its end, or until it has waited for CPU 1 for so long. Returns whether CPU 1 came
+/// there.
 fn stopped(
     lab: &Runs,
     (look, at): (usize, Option<vm::Pfn>),
+    patience: Duration,
     theirs: impl FnOnce() + Send,
     ours: impl FnOnce() + Send,
 ) -> bool {
@@ -205,7 +222,7 @@ fn stopped(
         if reached {
             scope.spawn(|| play(2, &mut || ours.take().expect("once")()));
             let begin = Instant::now();
-            while over.load(SeqCst) == 0 && begin.elapsed() < Duration::from_millis(4) {
+            while over.load(SeqCst) == 0 && begin.elapsed() < patience {
                 std::thread::yield_now();
             }
             state.store(GO, SeqCst);
@@ -225,7 +242,9 @@ fn at_a_dying_table<R: Send>(prot: Prot, act: impl FnOnce(&Runs) -> R + Send) ->
     let mut done = None;
     let theirs = || done = Some(act(&lab));
     let promote = || assert!(lab.promote(0));
-    assert!(stopped(&lab, (1, Some(table)), theirs, promote));
+    // CPU 1 has no lock there, so the promotion comes to its end.
+    let patience = Duration::from_secs(600);
+    assert!(stopped(&lab, (1, Some(table)), patience, theirs, promote));
     (lab, done.expect("it ran"))
 }
 
@@ -371,7 +390,7 @@ fn a_scan_waits_until_the_marks_of_a_removed_leaf_are_in_the_pages() {
 type Op = (&'static str, fn(&Runs));
 
 /// Page 7 is taken away, page 9 is faulted on.
-const OPS: [Op; 10] = [
+const OPS: [Op; 12] = [
     ("promotion", |lab| {
         lab.promote(0);
     }),
@@ -385,6 +404,10 @@ const OPS: [Op; 10] = [
         assert!(!reads(lab, 0, 7) && !reads(lab, 0, 8));
     }),
     ("protection", |lab| {
+        lab.protect(0, 0..PAGES);
+        assert!(CACHED.iter().all(|&n| !writes(lab, 0, n)));
+    }),
+    ("protection of a part", |lab| {
         lab.protect(0, 5..8);
         assert!(!writes(lab, 0, 7));
     }),
@@ -404,6 +427,10 @@ const OPS: [Op; 10] = [
     }),
     ("fault", |lab| {
         fault(lab, 9, Prot::EXEC);
+    }),
+    ("release", |lab| {
+        lab.pmap.release(&lab.vm);
+        assert!(!reads(lab, 7));
     }),
     ("dropping", |lab| {
         lab.pmap.drop_tables(&lab.vm, |pfn, pte| {
@@ -426,10 +453,13 @@ fn pair(first: Op, second: Op, large: bool) -> usize {
         let reached = stopped(
             &lab,
             (look, None),
+            Duration::from_millis(4),
             || first.1(&lab),
             || {
                 second.1(&lab);
-                lab.vm.machine.speculate(0, Runs::va(0, 100));
+                for n in CACHED {
+                    lab.vm.machine.speculate(0, Runs::va(0, n));
+                }
             },
         );
         let name = format!("{} at look {look}, and {}", first.0, second.0);
@@ -450,6 +480,19 @@ fn pair(first: Op, second: Op, large: bool) -> usize {
         }
     }
     unreachable!("an operation looks at tables for ever")
+}
+
+/// A removal has emptied a table, and is about to unlink it, when it is filled again and becomes a leaf.
+#[test]
+fn a_leaf_is_not_unlinked_as_an_empty_table() {
+    let removal: Op = ("removal", |lab| lab.remove(0, 0..PAGES));
+    let refill: Op = ("filling and promotion", |lab| {
+        for n in 0..PAGES {
+            fault(lab, n, Prot::WRITE);
+        }
+        lab.promote(0);
+    });
+    assert!(pair(removal, refill, false) > 0);
 }
 
 /// Each operation with promotion and demotion, stopped at each table.

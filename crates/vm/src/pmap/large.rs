@@ -139,7 +139,9 @@ impl Pmap {
         self.looked(vm, pin, base, taken, gather)
     }
 
-    /// Divides the leaf of 2 MiB around `va`, of which an operation changes a part. Without memory removes it.
+    /// Divides the leaf of 2 MiB around `va`, of which an operation changes a part. Without memory removes it; where a
+    /// promotion has not flushed yet, one address is not enough for that, and the operation finds it in the list at its
+    /// end.
     #[cold]
     pub(super) fn divide<'p, M: Machine>(
         &'p self,
@@ -159,8 +161,6 @@ impl Pmap {
             mark_pages(vm, leaf);
             true
         });
-        // Where a promotion has not flushed yet, one address is not enough for the neighbours.
-        gather.flush_pending(self, &span);
         self.looked(vm, pin, span.start, taken, gather)
     }
 

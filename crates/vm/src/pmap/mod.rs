@@ -20,6 +20,7 @@
 //! | [`table`] | a table page: words, lock, account |
 //! | `walk` | walking, making missing tables, unlinking empty ones |
 //! | `enter` | filling entries |
+//! | `large` | leaves of 2 MiB: made of a table, divided, restricted, removed |
 //! | `pending` | flushes that are due |
 //! | `range` | removal and protection of address ranges |
 //! | `protect` | write protection high in the tree, and pushing it down |
@@ -28,9 +29,11 @@
 //!
 //! Whether a page is writable is the AND of the W bits along the path; no code relies on a leaf's W alone.
 //!
-//! Not implemented, and not ruled out: leaves above level 1 (nothing creates them; code that descends asserts their
-//! absence); tables that several pmaps share (a directory entry would say so, and pruning, push-down and release would
-//! stop at it).
+//! A leaf of 2 MiB may stand for a table whose entries agree: [`Pmap::promote`] makes one, and whatever concerns a part
+//! of it divides it. Nothing in the kernel asks for one yet; `doc/vm-superpages.md` says what is missing.
+//!
+//! Not implemented, and not ruled out: tables that several pmaps share (a directory entry would say so, and pruning,
+//! push-down and release would stop at it).
 
 mod enter;
 mod large;

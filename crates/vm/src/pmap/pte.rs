@@ -146,6 +146,13 @@ impl Pte {
         self.any(Pte::PS)
     }
 
+    /// Whether an entry of a directory leads to a table. Such an entry is empty, or has P; so one comparison tells.
+    #[inline]
+    pub(super) const fn is_table(self) -> bool {
+        debug_assert!(self.is_empty() || self.is_present());
+        (self.0 & 0xff) as i8 > 0
+    }
+
     /// The entry of 4 KiB for page `n` of the 512 that a leaf of 2 MiB maps.
     #[inline]
     pub const fn piece(self, n: usize) -> Pte {

@@ -65,12 +65,13 @@ impl Pmap {
         for level in [4, 3, 2] {
             // Only the words are read: the `Page` of a directory is not needed on the way down.
             let pte = Pte(vm.machine.table_words(pfn)[slot(va, level)].load(SeqCst));
-            if !pte.is_present() {
-                return Err(Miss::Empty);
-            }
-            if level == 2 && pte.is_large() {
-                let writable = path != 0;
-                return Err(Miss::Large { pte, writable });
+            if !pte.is_table() {
+                return Err(if pte.is_large() {
+                    let writable = path != 0;
+                    Miss::Large { pte, writable }
+                } else {
+                    Miss::Empty
+                });
             }
             path &= pte.0;
             pfn = pte.pfn();
@@ -162,10 +163,8 @@ impl Pmap {
                     // write fault.
                     write = false;
                 }
-                Err(Miss::Large { pte, writable }) => {
-                    let right = if writable { 0 } else { Pte::W };
-                    let piece = pte.piece(slot(va, 1)).without(right);
-                    if !wanted.is_present() || says_all(piece, wanted) {
+                Err(Miss::Large { pte, .. }) => {
+                    if !wanted.is_present() || says_all(pte.piece(slot(va, 1)), wanted) {
                         return Err(Ok(Entered::Same));
                     }
                     self.demote(vm, pin, va)
