@@ -308,7 +308,7 @@ impl Table<'_> {
     /// The caller holds the lock.
     fn freeze(&self) -> Option<Pte> {
         let first = self.get(0).without(MARKS);
-        if !first.is_present() || first.pfn().index() % ENTRIES != 0 {
+        if !first.is_present() || !first.pfn().index().is_multiple_of(ENTRIES) {
             return None;
         }
         let mut leaf = first.with(Pte::PS);

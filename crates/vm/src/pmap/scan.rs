@@ -19,7 +19,7 @@ use ksync::CpuPin;
 use rust_alloc::sync::Arc;
 
 use super::pte::Pte;
-use super::table::slot;
+use super::table::{Table, slot};
 use super::walk::Miss;
 use super::{Loss, Pmap};
 use crate::page::{PAGE_SIZE, Pfn};
@@ -173,6 +173,22 @@ impl Pmap {
         ours
     }
 
+    /// The entry of `va`, and its table; without a table that of a leaf of 2 MiB, or none.
+    #[inline(always)]
+    fn entry_of<'a, M: Machine>(
+        &self,
+        vm: &'a Vm<M>,
+        pin: &'a CpuPin,
+        va: u64,
+    ) -> (Option<Table<'a>>, Pte) {
+        let at = slot(va, 1);
+        match self.walk(vm, pin, va) {
+            Ok(leaf) => (Some(leaf.table), leaf.table.get(at)),
+            Err(Miss::Large { pte, .. }) => (None, pte.piece(at)),
+            Err(Miss::Empty) => (None, Pte::EMPTY),
+        }
+    }
+
     /// Replaces the entry by the result of `change`, if it is live and carries `pfn`, or any frame if that is `None`;
     /// removes it if it is a claim. The loss is recorded in `gather`, and so in the pmap's list until the gather is
     /// finished: a removal of the range that finds the entry gone must not return while a CPU can still use it.
@@ -196,11 +212,7 @@ impl Pmap {
         let at = slot(va, 1);
         let mut recorded = false;
         loop {
-            let (table, pte) = match self.walk(vm, pin, va) {
-                Ok(leaf) => (Some(leaf.table), leaf.table.get(at)),
-                Err(Miss::Large { pte, .. }) => (None, pte.piece(at)),
-                Err(Miss::Empty) => (None, Pte::EMPTY),
-            };
+            let (table, pte) = self.entry_of(vm, pin, va);
             if pte.is_empty() || pfn.is_some_and(|pfn| pte.pfn() != pfn) {
                 gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Absent;
