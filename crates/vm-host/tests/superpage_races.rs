@@ -430,7 +430,7 @@ const OPS: [Op; 12] = [
     }),
     ("release", |lab| {
         lab.pmap.release(&lab.vm);
-        assert!(!reads(lab, 7));
+        assert!(!reads(lab, 0, 7));
     }),
     ("dropping", |lab| {
         lab.pmap.drop_tables(&lab.vm, |pfn, pte| {

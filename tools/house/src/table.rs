@@ -166,12 +166,6 @@ pub const LONG_FILES: &[Entry] = &[
         "a test for each operation",
     ),
     (
-        "vm-host/tests/superpages.rs",
-        "",
-        630,
-        "a test for each operation",
-    ),
-    (
         "vm/src/fault/mod.rs",
         "",
         690,

@@ -176,7 +176,7 @@ impl Pmap {
         self.for_each_leaf(vm, start..end, |pin, mapper, span| {
             let table = match mapper {
                 Mapper::Table(table) => table,
-                // A fault that divides the leaf and adds rights checks the state after that, and finds it changed.
+                // A fault that divides the leaf to add rights checks the state after that, and finds it changed.
                 Mapper::Large(pte) if !revoke.takes_from(pte) => return Looked::Done,
                 Mapper::Large(_) if is_whole(&span) => {
                     return self.protect_large(vm, pin, span.start, revoke, gather);

@@ -19,7 +19,7 @@ use ksync::CpuPin;
 use rust_alloc::sync::Arc;
 
 use super::pte::Pte;
-use super::table::{Table, slot};
+use super::table::slot;
 use super::walk::Miss;
 use super::{Loss, Pmap};
 use crate::page::{PAGE_SIZE, Pfn};
@@ -173,22 +173,6 @@ impl Pmap {
         ours
     }
 
-    /// The entry of `va`, and its table; without a table that of a leaf of 2 MiB, or none.
-    #[inline(always)]
-    fn entry_of<'a, M: Machine>(
-        &self,
-        vm: &'a Vm<M>,
-        pin: &'a CpuPin,
-        va: u64,
-    ) -> (Option<Table<'a>>, Pte) {
-        let at = slot(va, 1);
-        match self.walk(vm, pin, va) {
-            Ok(leaf) => (Some(leaf.table), leaf.table.get(at)),
-            Err(Miss::Large { pte, .. }) => (None, pte.piece(at)),
-            Err(Miss::Empty) => (None, Pte::EMPTY),
-        }
-    }
-
     /// Replaces the entry by the result of `change`, if it is live and carries `pfn`, or any frame if that is `None`;
     /// removes it if it is a claim. The loss is recorded in `gather`, and so in the pmap's list until the gather is
     /// finished: a removal of the range that finds the entry gone must not return while a CPU can still use it.
@@ -212,7 +196,11 @@ impl Pmap {
         let at = slot(va, 1);
         let mut recorded = false;
         loop {
-            let (table, pte) = self.entry_of(vm, pin, va);
+            let (table, pte) = match self.walk(vm, pin, va) {
+                Ok(leaf) => (Some(leaf.table), leaf.table.get(at)),
+                Err(Miss::Large { pte, .. }) => (None, pte.piece(at)),
+                Err(Miss::Empty) => (None, Pte::EMPTY),
+            };
             if pte.is_empty() || pfn.is_some_and(|pfn| pte.pfn() != pfn) {
                 gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Absent;
@@ -221,11 +209,8 @@ impl Pmap {
                 ksync::relax();
                 continue;
             }
-            let new = if pte.is_present() {
-                change(pte)
-            } else {
-                Pte::EMPTY
-            };
+            let live = pte.is_present();
+            let new = if live { change(pte) } else { Pte::EMPTY };
             if new == pte {
                 // Already as it should be: this scan is a repetition.
                 gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
@@ -237,7 +222,7 @@ impl Pmap {
                 }
                 continue;
             };
-            if pte.is_present() && !recorded {
+            if live && !recorded {
                 gather.record(self, va, loss);
                 recorded = true;
             }
@@ -245,7 +230,7 @@ impl Pmap {
                 continue;
             }
             let may_be_empty = new.is_empty() && table.shrink(1);
-            if !pte.is_present() {
+            if !live {
                 // The fault that claimed the slot still holds the table's lock, and starts again.
                 gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
                 return Scan::Unclaimed;
