@@ -40,8 +40,7 @@ pub use self::marks::{Pressure, Rights};
 use crate::Machine;
 use crate::page::{Flags, PageArray, Pfn, State};
 
-/// Highest order of a run: 4 MiB.
-pub const MAX_ORDER: u8 = 10;
+pub use crate::page::MAX_ORDER;
 
 /// There is no memory for a request of these rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! Frame numbers.
 
-use crate::alloc::MAX_ORDER;
-
+/// Highest order of a run: 4 MiB.
+pub const MAX_ORDER: u8 = 10;
 /// Bytes in a frame.
 pub const PAGE_SIZE: usize = 4096;
 /// log2 of [`PAGE_SIZE`].
