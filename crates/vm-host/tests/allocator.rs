@@ -52,6 +52,7 @@ fn every_frame_is_accounted_for() {
         Ok(Census {
             listed: 968,
             in_magazines: 31,
+            reserved: 0,
             allocated: 1
         })
     );
@@ -61,6 +62,7 @@ fn every_frame_is_accounted_for() {
         Ok(Census {
             listed: 968,
             in_magazines: 32,
+            reserved: 0,
             allocated: 0
         })
     );
@@ -70,6 +72,7 @@ fn every_frame_is_accounted_for() {
         Ok(Census {
             listed: 1000,
             in_magazines: 0,
+            reserved: 0,
             allocated: 0
         })
     );
@@ -120,6 +123,7 @@ fn rights_stop_at_their_marks() {
         Ok(Census {
             listed: 20_000,
             in_magazines: 0,
+            reserved: 0,
             allocated: 0
         })
     );

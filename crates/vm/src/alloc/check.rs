@@ -2,6 +2,7 @@
 
 use rust_alloc::vec::Vec;
 
+use super::reservation::Wrong;
 use super::{MAX_ORDER, PageAllocator};
 use crate::page::{Page, Pfn, State};
 
@@ -12,6 +13,8 @@ pub struct Census {
     pub listed: usize,
     /// In magazines.
     pub in_magazines: usize,
+    /// Reserved and not taken.
+    pub reserved: usize,
     /// Handed out.
     pub allocated: usize,
 }
@@ -25,12 +28,15 @@ pub enum Inconsistency {
     BadRun(Pfn),
     /// A frame lies in the list of another domain.
     WrongDomain(Pfn),
-    /// A free frame is not hard-busy, or has an identity.
+    /// A free frame is not hard-busy, has an identity, or is marked as taken from a reservation.
     InUse(Pfn),
     /// Two free buddies were not merged.
     Unmerged(Pfn),
     /// A domain's count differs from what its lists hold.
     BadCount(usize),
+    /// The record of a reserved run contradicts its frames, or is not where it must be; or the tables have runs that are
+    /// not reserved (no frame).
+    BadReservation(Pfn),
     /// No memory for the check itself, which needs a bit for each frame.
     NoMemory,
 }
@@ -85,6 +91,7 @@ impl PageAllocator {
         for domain in 0..self.domains.len() {
             census.listed += self.check_domain(domain, &mut seen)?;
         }
+        census.reserved = self.check_reservations(&mut seen)?;
         for pfn in self.cpus.iter().flat_map(|cpu| cpu.iter()) {
             self.check_frame(pfn, &mut seen)?;
             if self.pages.get(pfn).state() != State::Allocated {
@@ -92,7 +99,8 @@ impl PageAllocator {
             }
             census.in_magazines += 1;
         }
-        census.allocated = self.total_pages() - census.listed - census.in_magazines;
+        let free = census.listed + census.in_magazines + census.reserved;
+        census.allocated = self.total_pages() - free;
         for pfn in (0..self.pages.len() as u32).map(Pfn) {
             let page = self.pages.get(pfn);
             if page.state() != State::Absent && !seen.has(pfn) {
@@ -115,6 +123,36 @@ impl PageAllocator {
             Ok(listed)
         } else {
             Err(Inconsistency::BadCount(domain))
+        }
+    }
+
+    /// Returns the frames that are reserved and not taken.
+    fn check_reservations(&self, seen: &mut Seen) -> Result<usize, Inconsistency> {
+        let Some(reservations) = &self.reservations else {
+            return Ok(0);
+        };
+        let mut counts = Vec::new();
+        let domains = self.domains.len();
+        let room = counts.try_reserve_exact(domains);
+        room.map_err(|_| Inconsistency::NoMemory)?;
+        counts.resize(domains, 0);
+        let mut found = Ok(());
+        let result = reservations.check(&mut |pfn| {
+            let page = self.pages.get(pfn);
+            counts[page.domain()] += 1;
+            found = found.and_then(|()| self.check_frame(pfn, seen));
+            if page.state() != State::Allocated {
+                found = found.and(Err(Inconsistency::InUse(pfn)));
+            }
+        });
+        found?;
+        result.map_err(|wrong| match wrong {
+            Wrong::Run(first) => Inconsistency::BadReservation(first),
+            Wrong::NoMemory => Inconsistency::NoMemory,
+        })?;
+        match (0..domains).find(|&domain| counts[domain] != self.untaken(domain)) {
+            Some(domain) => Err(Inconsistency::BadCount(domain)),
+            None => Ok(counts.iter().sum()),
         }
     }
 
@@ -158,7 +196,7 @@ impl PageAllocator {
         if seen.mark(pfn) {
             return Err(Inconsistency::Twice(pfn));
         }
-        if !page.is_hard_busy() || page.object() != 0 {
+        if !page.is_hard_busy() || page.object() != 0 || page.is_taken() {
             Err(Inconsistency::InUse(pfn))
         } else {
             Ok(())

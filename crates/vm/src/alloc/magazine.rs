@@ -7,6 +7,7 @@
 //! with fewer instructions on the warm path. Frames are returned from the bottom, so that cache-warm ones stay.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use rust_alloc::boxed::Box;
 
 use super::Rights;
 use super::inject::InjectorCount;
@@ -81,6 +82,9 @@ pub(super) struct Magazine {
     taken_remote: Tally,
     refills: Tally,
     pub(super) drains: Tally,
+    /// For each domain, the frames that this CPU has put into reservations and given back there, less those that it has
+    /// taken from them. None without reservations.
+    pub(super) untaken: Box<[Tally]>,
 }
 
 /// Statistics of one CPU, in pages or events since boot.
@@ -113,6 +117,7 @@ impl Magazine {
             taken_remote: Tally::new(),
             refills: Tally::new(),
             drains: Tally::new(),
+            untaken: Box::default(),
         }
     }
 

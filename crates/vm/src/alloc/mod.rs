@@ -2,7 +2,7 @@
 //!
 //! Guarantees: a frame is handed out to one owner at a time, hard-busy, without identity and with undefined contents.
 //! While a CPU's magazine is neither empty nor full, taking or freeing a page touches only lines of that CPU. At any
-//! time each frame is in a free run, in a magazine, or with its owner.
+//! time each frame is in a free run, in a magazine, in a reservation, or with its owner.
 //!
 //! Mechanism, from the CPU outwards:
 //! - a *magazine* of 64 frame numbers per CPU, used with preemption off (`magazine`);
@@ -10,7 +10,8 @@
 //!   pages are listed by cache colour. Magazines are refilled in bursts of 32, from the CPU's own part as long as it
 //!   has plenty, and emptied into the parts that the frames belong to;
 //! - fallback to other domains in order of distance, each with marks below which only more important requests may take
-//!   from it.
+//!   from it;
+//! - aligned runs that are kept for an object, if superpages are asked for (`reservation`).
 //!
 //! A CPU returns frames of another domain to that domain, so that local memory stays local.
 
@@ -20,6 +21,8 @@ mod domain;
 mod inject;
 mod magazine;
 mod marks;
+mod reservation;
+mod reserve;
 #[cfg(test)]
 mod tests;
 
@@ -32,10 +35,12 @@ use ksync::{CpuPin, PerCpu};
 use self::domain::Domain;
 use self::inject::Injector;
 use self::magazine::{Gate, Magazine};
+use self::reservation::Reservations;
 
 pub use self::check::{Census, Inconsistency};
 pub use self::magazine::CpuStats;
 pub use self::marks::{Pressure, Rights};
+pub use self::reservation::{Blocks, Place, Placed, RUN_FRAMES, RUN_ORDER};
 
 use crate::Machine;
 use crate::page::{Flags, PageArray, Pfn, State};
@@ -66,6 +71,8 @@ pub struct PageAllocator {
     nearest: Box<[Box<[u8]>]>,
     cpus: PerCpu<Magazine>,
     injector: Injector,
+    /// Const after boot; none unless superpages are asked for.
+    reservations: Option<Box<Reservations>>,
     /// The users' marks of all domains together. Const.
     users_mark: usize,
     /// Number of frames. Atomic; grows at boot only.
@@ -105,6 +112,7 @@ impl PageAllocator {
                 Magazine::new(domain, cpus_before(domain, cpu), cpu)
             }),
             injector: Injector::new(),
+            reservations: None,
             total: AtomicUsize::new(total),
         };
         for range in ranges {
@@ -136,7 +144,8 @@ impl PageAllocator {
         self.assert_freeable(pfn);
         page.init_flags(State::Allocated, Flags::empty());
         let cpu = self.cpus.get(pin);
-        if page.domain() != cpu.domain {
+        // A frame of a reserved run counts as one of another domain here.
+        if page.domain_and_mark() != cpu.domain {
             self.free_remote(cpu, pfn);
         } else if !cpu.push(pfn) {
             self.free_slow(cpu, pfn);
@@ -161,7 +170,7 @@ impl PageAllocator {
         let mut rest = pfns;
         while let Some((&pfn, tail)) = rest.split_first() {
             let page = self.pages.get(pfn);
-            if page.domain() != cpu.domain {
+            if page.domain_and_mark() != cpu.domain {
                 break;
             }
             self.assert_freeable(pfn);
@@ -171,13 +180,19 @@ impl PageAllocator {
             }
             rest = tail;
         }
-        for pfn in rest {
-            self.assert_freeable(*pfn);
-            self.pages
-                .get(*pfn)
-                .init_flags(State::Allocated, Flags::empty());
+        for alike in rest.chunk_by(|&a, &b| self.are_placed_alike(a, b)) {
+            if self.pages.get(alike[0]).is_taken() {
+                self.free_placed(cpu, alike);
+                continue;
+            }
+            for pfn in alike {
+                self.assert_freeable(*pfn);
+                self.pages
+                    .get(*pfn)
+                    .init_flags(State::Allocated, Flags::empty());
+            }
+            self.put_by_domain(alike);
         }
-        self.put_by_domain(rest);
     }
 
     /// Takes an aligned run of `1 << order` pages, hard-busy each; its first page records the order.
@@ -196,15 +211,34 @@ impl PageAllocator {
         if order > MAX_ORDER || self.injected(cpu, rights) {
             return Err(NoMemory);
         }
-        for &domain in &self.nearest[cpu.domain] {
-            let domain = usize::from(domain);
-            let run = self.domains[domain].take_run(self.pages, order, rights, cpu.home);
-            if let Some(pfn) = run {
-                cpu.count_taken(domain, 1 << order);
-                return Ok(pfn);
+        // No reserve is touched while a reservation can be broken.
+        while self.may_break() {
+            if let Some(run) = self.take_run(cpu, order, Rights::User) {
+                return Ok(run);
+            }
+            self.break_for(cpu);
+        }
+        loop {
+            if let Some(run) = self.take_run(cpu, order, rights) {
+                return Ok(run);
+            }
+            if !self.break_for(cpu) {
+                // Once more, for another CPU may have broken one since.
+                let last = || self.take_run(cpu, order, rights);
+                let broken = self.reservations.is_some().then(last).flatten();
+                return broken.ok_or(NoMemory);
             }
         }
-        Err(NoMemory)
+    }
+
+    /// Takes a run of the nearest domain that has one to spare.
+    fn take_run(&self, cpu: &Magazine, order: u8, rights: Rights) -> Option<Pfn> {
+        let mut nearest = self.nearest[cpu.domain].iter().map(|&d| usize::from(d));
+        nearest.find_map(|domain| {
+            let run = self.domains[domain].take_run(self.pages, order, rights, cpu.home)?;
+            cpu.count_taken(domain, 1 << order);
+            Some(run)
+        })
     }
 
     /// Gives back a run taken by [`alloc_order`](PageAllocator::alloc_order).
@@ -286,15 +320,20 @@ impl PageAllocator {
         self.total.load(Relaxed)
     }
 
-    /// Free frames, those in magazines included. Exact while no CPU allocates or frees.
+    /// Free frames, those in magazines and reservations included. Exact while no CPU allocates or frees.
     pub fn free_pages(&self) -> usize {
-        let listed: usize = self.domains.iter().map(Domain::free).sum();
-        listed + self.cpus.iter().map(Magazine::len).sum::<usize>()
+        self.free_by_domain().sum::<usize>() + self.cpus.iter().map(Magazine::len).sum::<usize>()
     }
 
     /// Number of free frames and of all frames of a domain, magazines left out.
     pub fn domain_pages(&self, domain: usize) -> (usize, usize) {
-        (self.domains[domain].free(), self.domains[domain].size())
+        let free = self.domains[domain].free() + self.untaken(domain);
+        (free, self.domains[domain].size())
+    }
+
+    /// Free frames of each domain, magazines left out.
+    fn free_by_domain(&self) -> impl Iterator<Item = usize> {
+        (0..self.domains.len()).map(|domain| self.domain_pages(domain).0)
     }
 
     /// How short memory is. If the CPU's own part has plenty, only its line is read.
@@ -325,13 +364,22 @@ impl PageAllocator {
                 return Pressure::None;
             }
         }
-        Pressure::of(free, self.users_mark)
+        free += (0..self.domains.len())
+            .map(|domain| self.untaken(domain))
+            .sum::<usize>();
+        let pressure = Pressure::of(free, self.users_mark);
+        if pressure != Pressure::None {
+            // What is reserved is on its way to where it is needed before anybody hears of it.
+            self.break_for(cpu);
+        }
+        pressure
     }
 
     /// Number of free frames that users may take, magazines left out.
     pub fn spare_pages(&self) -> usize {
-        let spare = |domain: &Domain| domain.free().saturating_sub(domain.mark(Rights::User));
-        self.domains.iter().map(spare).sum()
+        let marks = self.domains.iter().map(|domain| domain.mark(Rights::User));
+        let spare = |(free, mark): (usize, usize)| free.saturating_sub(mark);
+        self.free_by_domain().zip(marks).map(spare).sum()
     }
 
     /// Whether new long-lived objects for users should be refused.
@@ -358,21 +406,36 @@ impl PageAllocator {
         if let Some(pfn) = cpu.pop() {
             return Ok(pfn);
         }
-        // Memory above the users' marks first, in any domain; only then the reserves, nearest first.
-        let passes = if rights == Rights::User { 1 } else { 2 };
-        for rights in [Rights::User, rights].into_iter().take(passes) {
-            for &domain in &self.nearest[cpu.domain] {
-                let domain = usize::from(domain);
-                let taken = self.domains[domain].refill(self.pages, cpu, rights);
-                if taken != 0 {
-                    cpu.count_taken(domain, taken);
-                    return cpu.pop().ok_or(NoMemory);
-                }
+        // Memory above the users' marks first, in any domain; then what is reserved; only then the reserves, nearest first.
+        loop {
+            if let Some(pfn) = self.refill(cpu, Rights::User) {
+                return Ok(pfn);
             }
+            if !self.break_for(cpu) {
+                break;
+            }
+        }
+        // Users once more, too, for another CPU may have broken a reservation since.
+        if (rights != Rights::User || self.reservations.is_some())
+            && let Some(pfn) = self.refill(cpu, rights)
+        {
+            return Ok(pfn);
         }
         // Other CPUs may have pages in their magazines.
         self.request_drain();
         Err(NoMemory)
+    }
+
+    /// Fills the empty magazine of this CPU and takes a page of it.
+    fn refill(&self, cpu: &Magazine, rights: Rights) -> Option<Pfn> {
+        let mut nearest = self.nearest[cpu.domain].iter().map(|&d| usize::from(d));
+        nearest.find_map(|domain| {
+            let taken = self.domains[domain].refill(self.pages, cpu, rights);
+            if taken != 0 {
+                cpu.count_taken(domain, taken);
+            }
+            cpu.pop()
+        })
     }
 
     #[cold]
@@ -383,9 +446,27 @@ impl PageAllocator {
         debug_assert!(pushed);
     }
 
-    /// Collects frames of other domains and returns them in bursts.
+    /// Collects frames of other domains and returns them in bursts; gives back a frame of a reserved run.
     #[inline(never)]
     fn free_remote(&self, cpu: &Magazine, pfn: Pfn) {
+        if self.pages.get(pfn).is_taken() {
+            self.free_placed(cpu, &[pfn]);
+        } else {
+            self.free_to(cpu, pfn);
+        }
+    }
+
+    /// Frees a page that is in no reservation.
+    fn free_to(&self, cpu: &Magazine, pfn: Pfn) {
+        if self.pages.get(pfn).domain() != cpu.domain {
+            self.collect(cpu, pfn);
+        } else if !cpu.push(pfn) {
+            self.free_slow(cpu, pfn);
+        }
+    }
+
+    /// Collects frames of other domains and returns them in bursts.
+    fn collect(&self, cpu: &Magazine, pfn: Pfn) {
         if !cpu.push_remote(pfn) {
             cpu.take_remote(|taken| self.put_by_domain(taken));
             let pushed = cpu.push_remote(pfn);

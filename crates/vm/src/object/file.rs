@@ -288,6 +288,7 @@ impl Object {
         let first = size.div_ceil(PAGE_SIZE as u64);
         if let Ok(first) = u32::try_from(first) {
             self.remove_mapped(vm, first, u32::MAX);
+            self.end_reservations(vm, first);
             // Page-table entries of private copies are removed too, and faults do not enter them again: see
             // `Space::fault`.
             let behind = old.div_ceil(PAGE_SIZE as u64).min(u64::from(u32::MAX)) as u32;

@@ -12,6 +12,7 @@ mod device;
 mod file;
 mod hub;
 mod node;
+mod placement;
 mod quota;
 mod removal;
 mod slots;
@@ -33,7 +34,7 @@ pub(crate) use self::node::Slot;
 pub use self::quota::{InUse, Quota};
 pub(crate) use self::slots::Next;
 use self::slots::Slots;
-use crate::alloc::{NoMemory, Pressure, Rights};
+use crate::alloc::{Blocks, NoMemory, Pressure, Rights};
 use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
 use crate::pmap::Pmap;
 use crate::rmap::ReverseMap;
@@ -108,6 +109,8 @@ pub struct Object {
     stored: AtomicU64,
     /// Number of attachments of shared mappings that may be written to. Atomic.
     writers: AtomicU32,
+    /// Where it has, or had, reserved runs of frames.
+    blocks: Blocks,
 }
 
 impl Object {
@@ -131,6 +134,7 @@ impl Object {
             unwritten: AtomicU8::new(0),
             stored: AtomicU64::new(0),
             writers: AtomicU32::new(0),
+            blocks: Blocks::default(),
         }
     }
 

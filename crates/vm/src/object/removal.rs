@@ -93,6 +93,8 @@ impl Object {
     pub(super) fn die<M: Machine>(&self, vm: &Vm<M>) {
         self.set_limit(0);
         self.remove(vm, (0, u32::MAX), false);
+        // Those whose pages have all gone to their runs have ended; some pages live on in other objects.
+        self.end_reservations(vm, 0);
     }
 
     /// Removes the page at `index`, which no mapping reaches any more, and its remaining page-table entries; adds its

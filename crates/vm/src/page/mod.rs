@@ -62,7 +62,8 @@ pub struct Page {
     queue: AtomicU8,
     /// For use by the owner: size class of a slab, cache colour of a queued page.
     class: AtomicU8,
-    /// Memory domain. Constant after boot.
+    /// Memory domain, constant after boot; and whether the frame was taken from the reservation of its run, which is
+    /// changed under the run's lock. One byte, so that the end of a use compares both at once.
     domain: AtomicU8,
     /// log2 of the frames in this run; valid in its first page. Changed by the allocator, or by the run's owner.
     order: AtomicU8,
@@ -74,6 +75,9 @@ pub struct Page {
     md: MachineDependent,
     spares: [AtomicU32; 2],
 }
+
+/// Of the byte `domain`: taken from a reservation.
+const TAKEN: u8 = 1 << 7;
 
 /// The layout is part of the design: the first 24 bytes are what a fault reads.
 const _: () = {
@@ -196,7 +200,26 @@ impl Page {
 
     /// Memory domain of the frame.
     pub fn domain(&self) -> usize {
+        usize::from(self.domain.load(Relaxed) & !TAKEN)
+    }
+
+    /// Memory domain of a frame that was not taken from a reservation; no domain's number for one that was.
+    #[inline]
+    pub(crate) fn domain_and_mark(&self) -> usize {
         usize::from(self.domain.load(Relaxed))
+    }
+
+    /// Whether the frame was taken from the reservation of its run, and has not been freed since. Stable under the run's lock,
+    /// and while the frame is in use.
+    pub fn is_taken(&self) -> bool {
+        self.domain.load(Relaxed) & TAKEN != 0
+    }
+
+    /// Marks the frame as taken from a reservation, or as not taken. The caller holds the run's lock.
+    pub(crate) fn set_taken(&self, taken: bool) {
+        let mark = if taken { TAKEN } else { 0 };
+        let domain = self.domain.load(Relaxed) & !TAKEN;
+        self.domain.store(domain | mark, Relaxed);
     }
 
     /// log2 of the frames in the run that starts here.
@@ -256,6 +279,7 @@ impl Page {
 
     /// Marks an absent frame as existing and reserved, in `domain`. At boot only.
     pub(crate) fn exist(&self, domain: u8) {
+        assert!(domain & TAKEN == 0, "fewer than 128 domains");
         self.domain.store(domain, Relaxed);
         self.busy.store(busy::HARD, Relaxed);
         self.init_flags(State::Reserved, Flags::empty());

@@ -1,0 +1,296 @@
+//! Reserved runs, while CPUs take the same and neighbouring frames, give them back, break them, and run out of memory.
+//!
+//! Runs have four frames here. `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle_reservations`
+#![cfg(shuttle)]
+
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use shuttle::thread::{self, JoinHandle};
+use vm::alloc::{Blocks, MAX_ORDER, Place, Placed, RUN_FRAMES};
+use vm::{PageAllocator, Pfn, Rights};
+use vm_host::{Arena, one_stop, random_schedules};
+
+const OBJECT: usize = 0x1000;
+const RUN: u32 = RUN_FRAMES;
+
+/// An allocator of few frames, which users may all take but for the reserve, and an object.
+struct World {
+    alloc: PageAllocator,
+    blocks: Blocks,
+    /// Whether the object has ended.
+    ended: AtomicBool,
+    /// Frames in use.
+    held: Mutex<Vec<Pfn>>,
+    total: usize,
+    _arena: Arena,
+}
+
+impl World {
+    /// With so many free frames that users may take.
+    fn new(spare: usize) -> World {
+        let total = 96;
+        let arena = Arena::new(total, 5, 1);
+        let mut alloc = arena.allocator();
+        alloc.allow_reservations();
+        let world = World {
+            alloc,
+            blocks: Blocks::default(),
+            ended: AtomicBool::new(false),
+            held: Mutex::default(),
+            total,
+            _arena: arena,
+        };
+        let mut left = world.alloc.spare_pages() - spare;
+        while left > 0 {
+            let order = left.ilog2().min(u32::from(MAX_ORDER)) as u8;
+            let run = (0..=order).rev().find_map(|order| {
+                let run = world.alloc.alloc_order(&ksync::pin(), order, Rights::User);
+                Some((run.ok()?, order))
+            });
+            let (run, order) = run.expect("spare frames");
+            left -= 1 << order;
+            let frames = (0..1 << order).map(|n| run.add(n));
+            world.held.lock().unwrap().extend(frames);
+        }
+        world.alloc.drain(&ksync::pin());
+        world
+    }
+
+    fn hold(&self, pfn: Pfn) {
+        let mut held = self.held.lock().unwrap();
+        assert!(!held.contains(&pfn), "{pfn:?} was handed out twice");
+        held.push(pfn);
+    }
+
+    fn free(&self, pfn: Pfn) {
+        let mut held = self.held.lock().unwrap();
+        let at = held.iter().position(|&other| other == pfn);
+        held.swap_remove(at.expect("it is in use"));
+        drop(held);
+        self.alloc.free(&ksync::pin(), pfn);
+    }
+
+    /// Takes a frame for a place as a fault does.
+    fn take(&self, index: u32) -> Option<Placed> {
+        let object = OBJECT;
+        let at = (Place { object, index }, &self.blocks);
+        let still = || !self.ended.load(SeqCst);
+        let placed = self.alloc.alloc_at(&ksync::pin(), at, true, still).ok()?;
+        self.hold(placed.pfn);
+        Some(placed)
+    }
+
+    /// As `take`; the result depends on the other operations.
+    fn fault(&self, index: u32) {
+        let _either = self.take(index);
+    }
+
+    fn alloc(&self) -> Option<Pfn> {
+        let pfn = self.alloc.alloc(&ksync::pin(), Rights::User).ok()?;
+        self.hold(pfn);
+        Some(pfn)
+    }
+
+    fn break_oldest(&self) {
+        self.alloc.break_oldest(&ksync::pin());
+    }
+
+    fn end_object(&self) {
+        self.ended.store(true, SeqCst);
+        self.alloc.end_reservations(OBJECT, 0, &self.blocks);
+    }
+
+    fn run_of(&self, index: u32) -> Option<Pfn> {
+        let object = OBJECT;
+        self.alloc.reserved_run(Place { object, index })
+    }
+
+    /// Every frame is where it must be; then all are freed, and the reservations are gone.
+    fn end(&self) {
+        let drain = || {
+            (0..5).for_each(|cpu| {
+                ksync::host::set_cpu(cpu);
+                self.alloc.drain(&ksync::pin());
+            });
+        };
+        drain();
+        let census = self.alloc.check().expect("consistent records");
+        let mut held = self.held.lock().unwrap();
+        assert_eq!(census.allocated, held.len());
+        assert_eq!(self.alloc.free_pages(), self.total - held.len());
+        self.alloc.free_bulk(&ksync::pin(), &held);
+        held.clear();
+        drain();
+        let census = self.alloc.check().expect("consistent records");
+        assert_eq!((census.listed, census.reserved), (self.total, 0));
+    }
+}
+
+type Act = fn(&World);
+
+fn spawn(world: &Arc<World>, cpu: usize, act: Act) -> JoinHandle<()> {
+    let world = world.clone();
+    thread::spawn(move || {
+        ksync::host::set_cpu(cpu);
+        act(&world);
+    })
+}
+
+/// Runs `prepare`, then the operations at once, then `check`.
+fn run<const N: usize>(spare: usize, prepare: Act, acts: [Act; N], check: Act) {
+    let world = Arc::new(World::new(spare));
+    prepare(&world);
+    let threads = acts.into_iter().zip(1..);
+    let threads = threads.map(|(act, cpu)| spawn(&world, cpu, act));
+    let threads: Vec<_> = threads.collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    ksync::host::set_cpu(0);
+    check(&world);
+    world.end();
+}
+
+/// Random schedules; then each in which one of the operations is stopped once.
+fn explore<const N: usize>(spare: usize, prepare: Act, acts: [Act; N], check: Act) {
+    let schedules = random_schedules::asked(300);
+    random_schedules::explore(move || run(spare, prepare, acts, check), schedules);
+    for first in 0..N {
+        let mut turned = acts;
+        turned.rotate_left(first);
+        one_stop::everywhere(1, move || run(spare, prepare, turned, check));
+    }
+}
+
+fn nothing(_: &World) {}
+
+#[test]
+fn two_take_the_same_and_neighbours_while_a_third_breaks() {
+    explore(
+        32,
+        |world| world.fault(0),
+        [
+            |world| [1, 2].into_iter().for_each(|n| world.fault(n)),
+            |world| [1, 3].into_iter().for_each(|n| world.fault(n)),
+            World::break_oldest,
+        ],
+        nothing,
+    );
+}
+
+#[test]
+fn two_reserve_for_one_block_and_get_one_run() {
+    explore(
+        32,
+        nothing,
+        [|world| world.fault(5), |world| world.fault(6)],
+        |world| {
+            let run = world.run_of(4).expect("nobody breaks it");
+            let held = world.held.lock().unwrap();
+            assert!(held.contains(&run.add(1)));
+            // The second frame is of the same run, or came from elsewhere when the chain changed at that moment.
+            drop(held);
+        },
+    );
+}
+
+#[test]
+fn frames_come_back_while_others_are_taken_and_the_run_is_broken() {
+    explore(
+        32,
+        |world| (0..RUN - 1).for_each(|n| world.fault(n)),
+        [
+            |world| {
+                let placed = world.take(RUN - 1).expect("memory");
+                world.free(placed.pfn);
+            },
+            |world| {
+                let held = world.held.lock().unwrap().clone();
+                let mine = held[held.len() - 2..].to_vec();
+                mine.into_iter().for_each(|pfn| world.free(pfn));
+            },
+            World::break_oldest,
+        ],
+        nothing,
+    );
+}
+
+#[test]
+fn the_last_page_goes_while_another_comes_and_the_object_ends() {
+    explore(
+        32,
+        |world| world.fault(0),
+        [
+            |world| {
+                let last = *world.held.lock().unwrap().last().unwrap();
+                world.free(last);
+            },
+            |world| world.fault(1),
+            World::end_object,
+        ],
+        |world| assert_eq!(world.run_of(0), None, "the object has ended"),
+    );
+}
+
+#[test]
+fn a_reservation_beside_the_end_of_its_object_is_ended() {
+    explore(
+        32,
+        nothing,
+        [|world| world.fault(9), World::end_object],
+        |world| assert_eq!(world.run_of(9), None, "the object has ended"),
+    );
+}
+
+/// Users may take three frames more, all of them reserved. One CPU needs one, while others take, give back and break.
+#[test]
+fn nobody_fails_while_a_frame_is_not_taken() {
+    explore(
+        RUN as usize,
+        |world| {
+            assert!(world.take(0).is_some() && world.run_of(0).is_some());
+        },
+        [
+            |world| assert!(world.alloc().is_some(), "there were two frames at least"),
+            |world| {
+                let (object, index) = (OBJECT, 1);
+                let taken = world
+                    .alloc
+                    .take_placed(&ksync::pin(), Place { object, index });
+                if let Some(placed) = taken.expect("the injector is off") {
+                    world.hold(placed.pfn);
+                    world.free(placed.pfn);
+                }
+            },
+            World::break_oldest,
+        ],
+        nothing,
+    );
+}
+
+#[test]
+fn two_run_out_of_memory_and_break_one_reservation() {
+    explore(
+        2 * RUN as usize,
+        |world| {
+            assert!(world.take(0).is_some() && world.run_of(0).is_some());
+            assert!(world.take(4).is_some() && world.run_of(4).is_some());
+        },
+        [
+            |world| {
+                let run = world.alloc.alloc_order(&ksync::pin(), 1, Rights::User);
+                let run = run.expect("each run has two frames side by side");
+                [run, run.add(1)]
+                    .into_iter()
+                    .for_each(|pfn| world.hold(pfn));
+            },
+            |world| {
+                let run = world.alloc.alloc_order(&ksync::pin(), 1, Rights::User);
+                let run = run.expect("each run has two frames side by side");
+                [run, run.add(1)]
+                    .into_iter()
+                    .for_each(|pfn| world.hold(pfn));
+            },
+        ],
+        nothing,
+    );
+}

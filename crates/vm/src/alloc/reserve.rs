@@ -1,0 +1,252 @@
+//! The allocator's side of [reservations](super::reservation): runs come from the buddy system, frames go back there.
+//!
+//! Frames that are not taken count as free, and are above the users' marks: a run is reserved only from what users may
+//! take, and no request goes below a users' mark while there is a reservation to break. So a user that takes one needs no
+//! comparison with a mark.
+
+use ksync::CpuPin;
+use rust_alloc::boxed::Box;
+
+use super::magazine::{BURST, Magazine};
+use super::reservation::{
+    Blocks, Ended, Place, Placed, RUN_FRAMES, RUN_ORDER, Reservations, Returned,
+};
+use super::{NoMemory, PageAllocator, Rights};
+use crate::page::{Flags, Pfn, State};
+use crate::stats::Tally;
+
+impl PageAllocator {
+    /// Makes reservations possible. At boot; allocates 40 to 48 bytes from the global heap for each 2 MiB.
+    pub fn allow_reservations(&mut self) {
+        let domains = self.domains.len();
+        for cpu in self.cpus.iter_mut() {
+            cpu.untaken = (0..domains).map(|_| Tally::new()).collect();
+        }
+        self.reservations = Some(Box::new(Reservations::new(self.pages, domains)));
+    }
+
+    /// Takes one page for a place of an object: from the reservation of its block; or, if `reserve`, from a new one;
+    /// otherwise any, as [`alloc`](PageAllocator::alloc). The result is freed as any other page.
+    ///
+    /// `blocks` are those of the object. `still` says whether the index is still within its size. It is called when a new
+    /// reservation is visible to others, after a full fence.
+    ///
+    /// # Errors
+    /// As `alloc` for users.
+    pub fn alloc_at(
+        &self,
+        pin: &CpuPin,
+        (place, blocks): (Place, &Blocks),
+        reserve: bool,
+        still: impl FnOnce() -> bool,
+    ) -> Result<Placed, NoMemory> {
+        if let Some(placed) = self.take_placed(pin, place)? {
+            return Ok(placed);
+        }
+        if reserve && let Some(placed) = self.reserve(pin, (place, blocks), still) {
+            return Ok(placed);
+        }
+        let pfn = self.alloc(pin, Rights::User)?;
+        Ok(Placed { pfn, whole: false })
+    }
+
+    /// The first frame of the run that is reserved for a place's block: a hint.
+    pub fn reserved_run(&self, place: Place) -> Option<Pfn> {
+        self.reservations.as_ref()?.first_of(place)
+    }
+
+    /// Takes the frame of a place from the reservation of its block; `None` if there is no reservation, or the frame is
+    /// taken. Takes the run's lock and no other, but for the last frame of the run.
+    ///
+    /// # Errors
+    /// The injector fails the request.
+    pub fn take_placed(&self, pin: &CpuPin, place: Place) -> Result<Option<Placed>, NoMemory> {
+        let Some(reservations) = &self.reservations else {
+            return Ok(None);
+        };
+        let cpu = self.cpus.get(pin);
+        let Some(placed) = reservations.take(place) else {
+            return Ok(None);
+        };
+        cpu.untaken[self.pages.get(placed.pfn).domain()].add(1_u64.wrapping_neg());
+        if self.injected(cpu, Rights::User) {
+            self.free(pin, placed.pfn);
+            return Err(NoMemory);
+        }
+        Ok(Some(placed))
+    }
+
+    /// Reserves a run of the nearest domain for a place's block and takes the place's frame, as
+    /// [`alloc_at`](PageAllocator::alloc_at). `None` if the domain has no free run to spare for users, the index is
+    /// beyond the end, the frame is taken, or the injector fails the request.
+    pub fn reserve(
+        &self,
+        pin: &CpuPin,
+        (place, blocks): (Place, &Blocks),
+        still: impl FnOnce() -> bool,
+    ) -> Option<Placed> {
+        let reservations = self.reservations.as_ref()?;
+        let cpu = self.cpus.get(pin);
+        if self.injected(cpu, Rights::User) {
+            return None;
+        }
+        let mut nearest = self.nearest[cpu.domain].iter().map(|&d| usize::from(d));
+        let domain = nearest.find(|&domain| self.domains[domain].size() != 0)?;
+        let first = self.domains[domain].take_run(self.pages, RUN_ORDER, Rights::User, cpu.home)?;
+        blocks.include(place);
+        let placed = match reservations.reserve(first, place) {
+            Ok(placed) => placed,
+            Err(other) => {
+                self.domains[domain].put_run(self.pages, first, RUN_ORDER);
+                let other = other?;
+                cpu.untaken[self.pages.get(other.pfn).domain()].add(1_u64.wrapping_neg());
+                return Some(other);
+            }
+        };
+        cpu.count_taken(domain, RUN_FRAMES as usize);
+        cpu.untaken[domain].add(u64::from(RUN_FRAMES) - 1);
+        // Pairs with the fence of `end_reservations`.
+        ksync::atomic::fence(ksync::atomic::Ordering::SeqCst);
+        if !still() {
+            self.free(pin, placed.pfn);
+            if let Some(ended) = reservations.end_at(place) {
+                self.pass_on(cpu, ended);
+            }
+            return None;
+        }
+        Some(placed)
+    }
+
+    /// Ends the reservations of an object for blocks that begin at `from` or beyond; the pages stay. The caller has
+    /// changed the object's size, as `still` of [`reserve`](PageAllocator::reserve) sees it. Preemptible.
+    pub fn end_reservations(&self, object: usize, from: u32, blocks: &Blocks) {
+        let Some(reservations) = &self.reservations else {
+            return;
+        };
+        ksync::atomic::fence(ksync::atomic::Ordering::SeqCst);
+        let Some((low, high)) = blocks.range() else {
+            return;
+        };
+        let low = low.max(from.div_ceil(RUN_FRAMES));
+        let end = |ended: Option<Ended>, pin: &CpuPin| {
+            if let Some(ended) = ended {
+                self.pass_on(self.cpus.get(pin), ended);
+            }
+        };
+        // Blocks of the object, or runs of the machine, whichever are fewer.
+        if low <= high && high - low < reservations.len() {
+            for index in (low..=high).map(|block| block << RUN_ORDER) {
+                let pin = ksync::pin();
+                end(reservations.end_at(Place { object, index }), &pin);
+            }
+        } else if low <= high {
+            for run in 0..reservations.len() {
+                let pin = ksync::pin();
+                end(reservations.end_of(run, object, low), &pin);
+            }
+        }
+    }
+
+    /// Breaks the oldest reservation that has a frame to give, in the nearest domain that has any: frames that are not
+    /// taken go to the buddy system. False if there is none; after true there may be more memory.
+    pub fn break_oldest(&self, pin: &CpuPin) -> bool {
+        self.break_for(self.cpus.get(pin))
+    }
+
+    pub(super) fn break_for(&self, cpu: &Magazine) -> bool {
+        let Some(reservations) = &self.reservations else {
+            return false;
+        };
+        for &domain in &self.nearest[cpu.domain] {
+            match reservations.end_oldest(usize::from(domain)) {
+                Ok(ended) => {
+                    if let Some(ended) = ended {
+                        self.pass_on(cpu, ended);
+                    }
+                    return true;
+                }
+                Err(true) => {
+                    // By a CPU that is pinned, so this takes a few thousand instructions.
+                    ksync::relax();
+                    return true;
+                }
+                Err(false) => {}
+            }
+        }
+        false
+    }
+
+    /// Passes the frames of an ended reservation on to the buddy system.
+    #[cold]
+    fn pass_on(&self, cpu: &Magazine, ended: Ended) {
+        let domain = self.pages.get(ended.first).domain();
+        if ended.len == RUN_FRAMES as usize {
+            self.domains[domain].put_run(self.pages, ended.first, RUN_ORDER);
+        } else {
+            let (mut burst, mut len) = ([Pfn::NONE; BURST], 0);
+            for pfn in ended.frames() {
+                burst[len] = pfn;
+                len += 1;
+                if len == BURST {
+                    self.domains[domain].put_pages(self.pages, &burst);
+                    len = 0;
+                }
+            }
+            self.domains[domain].put_pages(self.pages, &burst[..len]);
+        }
+        cpu.untaken[domain].add((ended.len as u64).wrapping_neg());
+        if let Some(reservations) = &self.reservations {
+            reservations.passed_on(&ended);
+        }
+    }
+
+    /// Frees pages of one run that were taken from its reservation: gives them back to it, if it is still owned.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_placed(&self, cpu: &Magazine, pfns: &[Pfn]) {
+        let Some(reservations) = &self.reservations else {
+            return debug_assert!(false, "no frame is marked without reservations");
+        };
+        for &pfn in pfns {
+            self.assert_freeable(pfn);
+            let page = self.pages.get(pfn);
+            page.init_flags(State::Allocated, Flags::empty());
+        }
+        let returned = reservations.give_back(pfns);
+        if let Returned::Single = returned {
+            return pfns.iter().for_each(|&pfn| self.free_to(cpu, pfn));
+        }
+        let domain = self.pages.get(pfns[0]).domain();
+        cpu.untaken[domain].add(pfns.len() as u64);
+        if let Returned::Ended(ended) = returned {
+            self.pass_on(cpu, ended);
+        }
+    }
+
+    /// Whether two frames are marked, and of one run, or neither is.
+    pub(super) fn are_placed_alike(&self, a: Pfn, b: Pfn) -> bool {
+        let run = |pfn: Pfn| {
+            self.pages
+                .get(pfn)
+                .is_taken()
+                .then(|| Reservations::run_of(pfn))
+        };
+        run(a) == run(b)
+    }
+
+    /// Frames of a domain that are reserved and not taken.
+    pub(super) fn untaken(&self, domain: usize) -> usize {
+        if self.reservations.is_none() {
+            return 0;
+        }
+        let of = |cpu: &Magazine| cpu.untaken[domain].get();
+        let sum = self.cpus.iter().map(of).fold(0, u64::wrapping_add);
+        // While others take and give, a moment of each count may add up to less than nothing.
+        usize::try_from(sum as i64).unwrap_or(0)
+    }
+
+    /// Whether there may be a reservation to break before a reserve is touched.
+    pub(super) fn may_break(&self) -> bool {
+        self.reservations.as_ref().is_some_and(|r| r.may_give())
+    }
+}
