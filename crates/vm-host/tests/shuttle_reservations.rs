@@ -13,15 +13,24 @@ use vm_host::{Arena, one_stop, random_schedules};
 
 const OBJECT: usize = 0x1000;
 const RUN: u32 = RUN_FRAMES;
+/// A place of another object.
+const OTHER: Place = Place {
+    object: 0x2000,
+    index: 0,
+};
 
 /// An allocator of few frames, which users may all take but for the reserve, and an object.
 struct World {
     alloc: PageAllocator,
     blocks: Blocks,
+    /// Those of another object, which lives on.
+    others: Blocks,
     /// Whether the object has ended.
     ended: AtomicBool,
     /// Frames in use.
     held: Mutex<Vec<Pfn>>,
+    /// Number of frames that nobody frees before the end.
+    withheld: usize,
     total: usize,
     _arena: Arena,
 }
@@ -33,11 +42,13 @@ impl World {
         let arena = Arena::new(total, 5, 1);
         let mut alloc = arena.allocator();
         alloc.allow_reservations();
-        let world = World {
+        let mut world = World {
             alloc,
             blocks: Blocks::default(),
+            others: Blocks::default(),
             ended: AtomicBool::new(false),
             held: Mutex::default(),
+            withheld: 0,
             total,
             _arena: arena,
         };
@@ -54,6 +65,7 @@ impl World {
             world.held.lock().unwrap().extend(frames);
         }
         world.alloc.drain(&ksync::pin());
+        world.withheld = world.held.lock().unwrap().len();
         world
     }
 
@@ -90,6 +102,15 @@ impl World {
         let pfn = self.alloc.alloc(&ksync::pin(), Rights::User).ok()?;
         self.hold(pfn);
         Some(pfn)
+    }
+
+    /// Takes two frames, which must be there.
+    fn alloc_pair(&self) {
+        let pair = self.alloc.alloc_order(&ksync::pin(), 1, Rights::User);
+        let pair = pair.expect("a run has two frames side by side");
+        [pair, pair.add(1)]
+            .into_iter()
+            .for_each(|pfn| self.hold(pfn));
     }
 
     fn break_oldest(&self) {
@@ -241,6 +262,30 @@ fn a_reservation_beside_the_end_of_its_object_is_ended() {
     );
 }
 
+/// The only run changes its owner while the end of the first one looks for it.
+#[test]
+fn the_end_of_an_object_spares_a_run_that_has_another_owner_now() {
+    explore(
+        RUN as usize,
+        |world| assert!(world.take(0).is_some() && world.run_of(0).is_some()),
+        [World::end_object, |world| {
+            let mine = *world.held.lock().unwrap().last().unwrap();
+            world.free(mine);
+            world.alloc.drain(&ksync::pin());
+            let at = (OTHER, &world.others);
+            // None while the frames are on their way.
+            if let Some(placed) = world.alloc.reserve(&ksync::pin(), at, || true) {
+                world.hold(placed.pfn);
+            }
+        }],
+        |world| {
+            let placed = world.held.lock().unwrap().len() - world.withheld;
+            let reserved = world.alloc.reserved_run(OTHER).is_some();
+            assert_eq!(placed, usize::from(reserved));
+        },
+    );
+}
+
 /// Users may take three frames more, all of them reserved. One CPU needs one, while others take, give back and break.
 #[test]
 fn nobody_fails_while_a_frame_is_not_taken() {
@@ -267,6 +312,17 @@ fn nobody_fails_while_a_frame_is_not_taken() {
     );
 }
 
+/// As above, with two frames side by side.
+#[test]
+fn no_run_fails_while_a_reservation_is_broken_elsewhere() {
+    explore(
+        RUN as usize,
+        |world| assert!(world.take(0).is_some() && world.run_of(0).is_some()),
+        [World::alloc_pair, World::break_oldest],
+        nothing,
+    );
+}
+
 #[test]
 fn two_run_out_of_memory_and_break_one_reservation() {
     explore(
@@ -275,22 +331,7 @@ fn two_run_out_of_memory_and_break_one_reservation() {
             assert!(world.take(0).is_some() && world.run_of(0).is_some());
             assert!(world.take(4).is_some() && world.run_of(4).is_some());
         },
-        [
-            |world| {
-                let run = world.alloc.alloc_order(&ksync::pin(), 1, Rights::User);
-                let run = run.expect("each run has two frames side by side");
-                [run, run.add(1)]
-                    .into_iter()
-                    .for_each(|pfn| world.hold(pfn));
-            },
-            |world| {
-                let run = world.alloc.alloc_order(&ksync::pin(), 1, Rights::User);
-                let run = run.expect("each run has two frames side by side");
-                [run, run.add(1)]
-                    .into_iter()
-                    .for_each(|pfn| world.hold(pfn));
-            },
-        ],
+        [World::alloc_pair, World::alloc_pair],
         nothing,
     );
 }

@@ -1,4 +1,4 @@
-//! Frames at their places: an object's side of reservations (`alloc/reservation`).
+//! Frames at their places: an object's side of reservations (`alloc/reservation/mod.rs`).
 
 use ksync::CpuPin;
 

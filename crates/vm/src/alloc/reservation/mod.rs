@@ -208,9 +208,10 @@ impl Reservations {
     /// Takes the owner away. The run's lock is held, and the caller removes the run from its chain.
     fn disown(&self, run: u32, taken: u32) -> Ended {
         let (first, mut frames) = (Self::first_frame(run), Frames::NONE);
-        // Now: as soon as the lock is free, frames that come back are no longer the run's.
+        // Now: as soon as the lock is free, frames that come back are no longer the run's. Nothing is read of a run
+        // without pages.
         (0..RUN_FRAMES)
-            .filter(|&n| !self.pages.get(first.add(n)).is_taken())
+            .filter(|&n| taken == 0 || !self.pages.get(first.add(n)).is_taken())
             .for_each(|n| frames.add(n));
         self.run(run).disown();
         if taken != RUN_FRAMES {
