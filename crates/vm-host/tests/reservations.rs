@@ -2,13 +2,14 @@
 #![cfg(not(any(loom, shuttle)))]
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use ksync::host::set_cpu;
 use ksync::pin;
 use vm::alloc::{Blocks, Census, FreeRange, Place, Placed, Pressure, RUN_FRAMES, RUN_ORDER};
 use vm::object::ObjectRef;
 use vm::{NoMemory, PageAllocator, Pfn, Rights};
-use vm_host::{Arena, Sim};
+use vm_host::{Arena, Random, Sim};
 
 const RUN: u32 = RUN_FRAMES;
 
@@ -164,6 +165,30 @@ fn the_oldest_are_broken_when_memory_runs_out() {
     let mark = 64 + 8192 / 200;
     assert_eq!(world.frames.free_pages(), mark, "down to the users' mark");
     assert_eq!(world.census().0, 0);
+}
+
+#[test]
+fn memory_that_is_mostly_reserved_is_memory() {
+    for (rights, kept) in [(Rights::User, 64 + 8192 / 200), (Rights::Reserve, 0)] {
+        let world = World::new(8192, 4, 2);
+        for cpu in [0, 3] {
+            set_cpu(cpu);
+            let mut block = 100 * cpu as u32;
+            while world.take(block * RUN).pfn.0.is_multiple_of(RUN)
+                && world.is_reserved(block * RUN)
+            {
+                block += 1;
+            }
+        }
+        let (reserved, allocated) = world.census();
+        assert!(reserved > 6 * 1024, "of 8192: {reserved}");
+        set_cpu(1);
+        let taken = world.take_all(rights).len();
+        let in_magazines = world.frames.cpu_stats(0).cached + world.frames.cpu_stats(3).cached;
+        assert_eq!(taken + allocated + kept, 8192 - in_magazines as usize);
+        set_cpu(0);
+        assert_eq!(world.census().0, 0);
+    }
 }
 
 #[test]
@@ -352,6 +377,62 @@ fn without_superpages_nothing_is_reserved() {
     assert!(!placed.unwrap().whole && !frames.break_oldest(&pin()));
     frames.end_reservations(OBJECT, 0, &blocks);
     assert_eq!(frames.check().map(|census| census.reserved), Ok(0));
+}
+
+/// Each thread is a CPU that takes, frees, breaks, ends objects and runs out of memory.
+#[test]
+fn a_storm_loses_no_frame() {
+    const FRAMES: usize = 8192;
+    let world = World::new(FRAMES, 3, 1);
+    let used: Vec<AtomicBool> = (0..FRAMES + 1024).map(|_| AtomicBool::new(false)).collect();
+    let objects = [(); 3].map(|()| Blocks::default());
+    let storm = &|cpu: usize| {
+        set_cpu(cpu);
+        let (mut random, mut held) = (Random(cpu as u64 + 11), Vec::new());
+        let frames = &world.frames;
+        let take = |held: &mut Vec<Pfn>, pfn: Pfn| {
+            let before = used[pfn.index()].swap(true, SeqCst);
+            assert!(!before, "{pfn:?} was handed out twice");
+            held.push(pfn);
+        };
+        for _ in 0..60_000 {
+            let object = random.below(3);
+            let place = Place {
+                object: 64 + object,
+                index: random.below(4 * RUN as usize) as u32,
+            };
+            match random.below(1000) {
+                0 => {
+                    frames.break_oldest(&pin());
+                }
+                1 => frames.end_reservations(place.object, place.index, &objects[object]),
+                2 => held.drain(..).for_each(|pfn: Pfn| {
+                    used[pfn.index()].store(false, SeqCst);
+                    frames.free(&pin(), pfn);
+                }),
+                3..300 => {
+                    if let Ok(pfn) = frames.alloc(&pin(), Rights::User) {
+                        take(&mut held, pfn);
+                    }
+                }
+                _ => {
+                    let at = (place, &objects[object]);
+                    if let Ok(placed) = frames.alloc_at(&pin(), at, true, || true) {
+                        take(&mut held, placed.pfn);
+                    }
+                }
+            }
+        }
+        for pfn in &held {
+            used[pfn.index()].store(false, SeqCst);
+        }
+        frames.free_bulk(&pin(), &held);
+        frames.drain(&pin());
+    };
+    std::thread::scope(|scope| {
+        (0..3).for_each(|cpu| drop(scope.spawn(move || storm(cpu))));
+    });
+    assert_eq!(world.census(), (0, 0));
 }
 
 /// A machine whose VM may reserve runs.
