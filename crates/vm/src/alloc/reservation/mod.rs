@@ -6,7 +6,7 @@
 //! buddy system and the others stay where they are.
 //!
 //! Mechanism: a [`Run`] of 32 bytes for each aligned run of frames, in an array by frame number; which frames are taken
-//! is a mark in their page records, which whoever takes a frame writes anyway. [`Chains`] lead from object and block to
+//! is a mark in their page records, which a fault that takes a frame writes anyway. [`Chains`] lead from object and block to
 //! the run, and are read without a lock; each domain has a [`Queue`] of the runs with frames to give, oldest first.
 //!
 //! | guarded by | what |
