@@ -441,15 +441,16 @@ const OPS: [Op; 12] = [
     }),
 ];
 
-/// Stops `first` at each of its looks at tables, while `second` runs and CPU 0 uses the pages. Returns the number of looks.
-fn pair(first: Op, second: Op, large: bool) -> usize {
+/// Stops `first` at each of its looks at tables, while `second` runs and CPU 0 uses the pages, which it has used before if
+/// it is `warm`. Returns the number of looks.
+fn pair(first: Op, second: Op, large: bool, warm: bool) -> usize {
     for look in 1.. {
         let lab = Runs::new(3, 2);
         lab.enter(0, Pte::user(lab.frame(1, 0), Prot::READ));
         lab.fill(0, Prot::WRITE);
         assert!(!large || lab.promote(0));
         lab.run_on(0);
-        assert!(CACHED.iter().all(|&n| writes(&lab, 0, n)));
+        assert!(!warm || CACHED.iter().all(|&n| writes(&lab, 0, n)));
         let reached = stopped(
             &lab,
             (look, None),
@@ -492,7 +493,7 @@ fn a_leaf_is_not_unlinked_as_an_empty_table() {
         }
         lab.promote(0);
     });
-    assert!(pair(removal, refill, false) > 0);
+    assert!(pair(removal, refill, false, true) > 0);
 }
 
 /// Each operation with promotion and demotion, stopped at each table.
@@ -500,8 +501,10 @@ fn a_leaf_is_not_unlinked_as_an_empty_table() {
 fn operations_withstand_promotion_and_demotion_at_each_table() {
     for op in OPS {
         for (change, large) in [(OPS[0], false), (OPS[1], true)] {
-            let looks = pair(op, change, large) + pair(change, op, large);
-            assert!(looks > 0);
+            for warm in [false, true] {
+                let looks = pair(op, change, large, warm) + pair(change, op, large, warm);
+                assert!(looks > 0);
+            }
         }
     }
 }
