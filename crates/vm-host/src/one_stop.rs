@@ -6,14 +6,34 @@ use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, Runner};
 
 /// Tries each schedule in which task `task`, counted in the order in which tasks begin, is stopped once: after its first step,
-/// its second, and so on to its last. Returns the number of schedules.
+/// its second, and so on to its last. Returns the number of schedules. With a number in `PANTALA_STRIDE`, steps are left out
+/// as by [`sparsely`]: `make test`, which has to end, does so.
 ///
 /// # Panics
 /// If the task makes no step, or a schedule fails.
 pub fn everywhere(task: usize, run: impl Fn() + Send + Sync + 'static) -> usize {
+    let said = std::env::var("PANTALA_STRIDE").ok();
+    let stride = said.and_then(|n| n.parse().ok()).unwrap_or(1);
+    stop(task, stride, run)
+}
+
+/// As [`everywhere`], for a task that does the same in a long loop: it is stopped after each of its first and last steps, and
+/// in between after each `stride`-th.
+///
+/// # Panics
+/// As [`everywhere`].
+pub fn sparsely(task: usize, stride: usize, run: impl Fn() + Send + Sync + 'static) -> usize {
+    stop(task, stride, run)
+}
+
+/// Steps at the beginning and at the end of a task of which [`sparsely`] leaves out none.
+const EDGE: usize = 100;
+
+fn stop(task: usize, stride: usize, run: impl Fn() + Send + Sync + 'static) -> usize {
     let place = Arc::<Mutex<usize>>::default();
     let scheduler = OneStop {
         task,
+        stride,
         place: place.clone(),
         steps: 0,
         spun: Vec::new(),
@@ -23,10 +43,12 @@ pub fn everywhere(task: usize, run: impl Fn() + Send + Sync + 'static) -> usize 
     tried
 }
 
-/// Stops one task at one step, which is one further in each execution.
+/// Stops one task at one step, which is further in each execution.
 struct OneStop {
     /// The task's number, in the order in which tasks begin.
     task: usize,
+    /// How many steps further it is stopped in the next execution, but at its beginning and its end.
+    stride: usize,
     /// Number of steps after which the task is stopped.
     place: Arc<Mutex<usize>>,
     /// Number of steps that it has made.
@@ -38,11 +60,16 @@ struct OneStop {
 impl Scheduler for OneStop {
     fn new_execution(&mut self) -> Option<Schedule> {
         let mut place = self.place.lock().unwrap();
-        // It ended before that step: it was stopped everywhere.
+        // It ended before that step: it was stopped at each place.
         if self.steps < *place {
             return None;
         }
-        *place += 1;
+        let middle = EDGE..self.steps.saturating_sub(EDGE);
+        *place = if middle.contains(&*place) {
+            middle.end.min(*place + self.stride)
+        } else {
+            *place + 1
+        };
         self.steps = 0;
         self.spun.clear();
         Some(Schedule::new(*place as u64))
