@@ -224,7 +224,12 @@ impl PageAllocator {
     }
 
     /// Whether two frames are marked, and of one run, or neither is.
+    #[inline]
     pub(super) fn are_placed_alike(&self, a: Pfn, b: Pfn) -> bool {
+        if self.reservations.is_none() {
+            // No frame is marked, and none of their records need be read.
+            return true;
+        }
         let run = |pfn: Pfn| {
             self.pages
                 .get(pfn)
