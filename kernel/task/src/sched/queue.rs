@@ -116,16 +116,19 @@ impl Queue {
 
     /// The virtual time by which the base moves in `ns` nanoseconds, if all threads get their shares.
     pub fn progress(&self, ns: u64) -> u64 {
-        let weight = (self.queued_weight + self.running_weight).max(NICE_0_WEIGHT);
-        ns.saturating_mul(NICE_0_WEIGHT) / weight
+        ns.saturating_mul(NICE_0_WEIGHT) / self.weight()
+    }
+
+    /// The sum of the weights of this CPU's threads, at least that of nice 0.
+    fn weight(&self) -> u64 {
+        (self.queued_weight + self.running_weight).max(NICE_0_WEIGHT)
     }
 
     /// Whether the first list still takes new threads: until the time has passed in which virtual time would have got to the
     /// next list if all threads had had their shares.
     fn is_open(&self) -> bool {
-        let weight = (self.queued_weight + self.running_weight).max(NICE_0_WEIGHT);
         let since = self.chosen_at.saturating_sub(self.base_since);
-        since.saturating_mul(NICE_0_WEIGHT) < weight * OPEN_NS
+        since.saturating_mul(NICE_0_WEIGHT) < self.weight() * OPEN_NS
     }
 
     /// Takes the weight of a thread that leaves the queue out of the sum, and returns it.
