@@ -219,9 +219,9 @@ fn continue_if_orphaned(p: &Process) {
     }
 }
 
-/// Whether a group is orphaned and has a stopped member.
+/// Whether a group is orphaned and has a stopped member. The caller has seen that one may be stopped.
 fn is_stopped_orphan(group: &Group) -> bool {
-    group.may_be_stopped() && group.is_orphaned() && has_stopped(group)
+    group.is_orphaned() && has_stopped(group)
 }
 
 /// Sends a group SIGHUP and SIGCONT.
