@@ -8,8 +8,8 @@ use vm::pmap::table::slot;
 use vm::pmap::{AROUND, Scan};
 use vm::{Gather, Machine, Pfn, Pmap, Prot, Pte, Rights, Vm};
 
-use crate::Sim;
 use crate::mmu::{self, LARGE};
+use crate::{PageFault, Sim};
 
 /// Bytes of a page.
 pub const PAGE: u64 = PAGE_SIZE as u64;
@@ -63,6 +63,22 @@ impl Runs {
     /// The address of page `n` of the run that is mapped at place `run`.
     pub fn va(run: usize, n: usize) -> u64 {
         BASE + run as u64 * LARGE + n as u64 * PAGE
+    }
+
+    /// A program's load from page `n` of the first run.
+    ///
+    /// # Errors
+    /// The page fault.
+    pub fn read(&self, cpu: usize, n: usize) -> Result<u64, PageFault> {
+        self.vm.machine.read(cpu, Runs::va(0, n))
+    }
+
+    /// A program's store to page `n` of the first run.
+    ///
+    /// # Errors
+    /// The page fault.
+    pub fn write(&self, cpu: usize, n: usize, word: u64) -> Result<(), PageFault> {
+        self.vm.machine.write(cpu, Runs::va(0, n), word)
     }
 
     /// Enters an entry of 4 KiB.

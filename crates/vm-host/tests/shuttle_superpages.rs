@@ -45,13 +45,13 @@ fn promotes(lab: &Runs) {
 }
 
 fn reads(lab: &Runs, n: usize) -> bool {
-    lab.vm.machine.read(0, Runs::va(0, n)).is_ok()
+    lab.read(0, n).is_ok()
 }
 
 /// The program stores to page 300; the second attempt follows the fault that drops the way to an old table.
 fn stores(lab: &Runs) {
     for _ in 0..2 {
-        let _either = lab.vm.machine.write(0, Runs::va(0, 300), 1);
+        let _either = lab.write(0, 300, 1);
     }
 }
 
@@ -67,7 +67,7 @@ fn scans(lab: &Runs) {
 
 fn protects(lab: &Runs) {
     lab.scan_write_protect(0, 255);
-    let stored = lab.vm.machine.write(0, Runs::va(0, 255), 1);
+    let stored = lab.write(0, 255, 1);
     assert!(stored.is_err());
 }
 
@@ -192,7 +192,7 @@ fn a_fork_beside_a_promotion() {
     fn forks(lab: &Runs) {
         lab.fork();
         lab.enter(Runs::va(0, 9), Pte::user(lab.frame(0, 9), Prot::WRITE));
-        let stored = lab.vm.machine.write(0, Runs::va(0, 255), 1);
+        let stored = lab.write(0, 255, 1);
         assert!(stored.is_err());
     }
     fn shared(lab: &Runs) {

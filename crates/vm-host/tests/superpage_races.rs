@@ -16,11 +16,11 @@ use vm_host::runs::{BASE, PAGES, Runs};
 const CACHED: [usize; 5] = [0, 7, 8, 300, 511];
 
 fn reads(lab: &Runs, cpu: usize, n: usize) -> bool {
-    lab.vm.machine.read(cpu, Runs::va(0, n)).is_ok()
+    lab.read(cpu, n).is_ok()
 }
 
 fn writes(lab: &Runs, cpu: usize, n: usize) -> bool {
-    lab.vm.machine.write(cpu, Runs::va(0, n), 1).is_ok()
+    lab.write(cpu, n, 1).is_ok()
 }
 
 fn is_marked(lab: &Runs, n: usize) -> bool {

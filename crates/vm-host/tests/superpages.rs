@@ -10,28 +10,15 @@ use vm_host::runs::{BASE, PAGE, PAGES, Runs};
 const ABSENT: PageFault = PageFault { present: false };
 const FORBIDDEN: PageFault = PageFault { present: true };
 
-/// All pages of a run.
-fn all() -> std::ops::Range<usize> {
-    0..PAGES
-}
-
-fn read(lab: &Runs, cpu: usize, n: usize) -> Result<u64, PageFault> {
-    lab.vm.machine.read(cpu, Runs::va(0, n))
-}
-
-fn write(lab: &Runs, cpu: usize, n: usize, word: u64) -> Result<(), PageFault> {
-    lab.vm.machine.write(cpu, Runs::va(0, n), word)
-}
-
 /// Whether a store succeeds, at the latest after a fault that has dropped older rights of the CPU.
 fn writes(lab: &Runs, cpu: usize, n: usize) -> bool {
-    write(lab, cpu, n, 1)
-        .or_else(|_| write(lab, cpu, n, 1))
+    lab.write(cpu, n, 1)
+        .or_else(|_| lab.write(cpu, n, 1))
         .is_ok()
 }
 
 fn entries(lab: &Runs) -> Vec<Option<Pte>> {
-    all().map(|n| lab.lookup(0, n)).collect()
+    (0..PAGES).map(|n| lab.lookup(0, n)).collect()
 }
 
 /// Pages that an operation on page 7 must leave alone.
@@ -42,16 +29,16 @@ fn a_promotion_changes_no_translation() {
     let lab = Runs::new(3, 1);
     lab.fill(0, Prot::WRITE);
     (0..3).for_each(|cpu| lab.run_on(cpu));
-    all().for_each(|n| write(&lab, n % 3, n, n as u64).unwrap());
+    (0..PAGES).for_each(|n| lab.write(n % 3, n, n as u64).unwrap());
     let before = entries(&lab);
     assert_eq!((lab.pmap.tables(), lab.pmap.resident(&lab.vm)), (4, PAGES));
     assert!(lab.promote(0) && lab.is_large(0));
     assert_eq!(entries(&lab), before);
     assert_eq!((lab.pmap.tables(), lab.pmap.resident(&lab.vm)), (3, PAGES));
     assert!(!lab.promote(0), "it is a leaf already");
-    for n in all() {
-        assert_eq!(read(&lab, (n + 1) % 3, n), Ok(n as u64));
-        assert_eq!(write(&lab, n % 3, n, 1), Ok(()));
+    for n in 0..PAGES {
+        assert_eq!(lab.read((n + 1) % 3, n), Ok(n as u64));
+        assert_eq!(lab.write(n % 3, n, 1), Ok(()));
     }
     lab.demote(0);
     assert!(!lab.is_large(0));
@@ -93,7 +80,7 @@ fn what_does_not_agree_is_not_promoted() {
             lab.fill(0, Prot::WRITE);
             lab.run_on(0);
             for n in [2, 3, 510] {
-                write(&lab, 0, n, 9).unwrap();
+                lab.write(0, n, 9).unwrap();
             }
             lab.remove(0, n..n + 1);
             if let Some(pte) = spoil(&lab, n) {
@@ -103,7 +90,7 @@ fn what_does_not_agree_is_not_promoted() {
             assert!(!lab.promote(0), "{what} at {n}");
             assert_eq!(entries(&lab), before, "{what} at {n}");
             assert_eq!(lab.vm.machine.interrupts(), interrupts);
-            assert_eq!(read(&lab, 0, 2), Ok(9));
+            assert_eq!(lab.read(0, 2), Ok(9));
             lab.stop_on(0);
             lab.finish();
         }
@@ -114,7 +101,7 @@ fn what_does_not_agree_is_not_promoted() {
 fn only_an_aligned_run_is_promoted() {
     let lab = Runs::new(1, 2);
     // The second half of a run and the first of the next one.
-    for n in all() {
+    for n in 0..PAGES {
         let pfn = Pfn(lab.frame(0, 0).0.min(lab.frame(1, 0).0) + 256 + n as u32);
         lab.enter(Runs::va(0, n), Pte::user(pfn, Prot::READ));
     }
@@ -134,18 +121,21 @@ fn accessed_and_dirty_survive() {
         (pte.is_accessed(), pte.is_dirty())
     };
     assert!(lab.promote(0));
-    assert!(all().all(|n| marks(n) == (false, false)));
-    assert!(read(&lab, 0, 300).is_ok());
+    assert!((0..PAGES).all(|n| marks(n) == (false, false)));
+    assert!(lab.read(0, 300).is_ok());
     lab.demote(0);
-    assert!(all().all(|n| marks(n) == (true, false)), "A of the leaf");
+    assert!(
+        (0..PAGES).all(|n| marks(n) == (true, false)),
+        "A of the leaf"
+    );
     // One dirty entry makes a dirty leaf, even if it may not be written to any more.
-    lab.remove(0, all());
+    lab.remove(0, 0..PAGES);
     lab.fill(0, Prot::WRITE);
-    write(&lab, 0, 17, 1).unwrap();
-    lab.protect(0, all());
+    lab.write(0, 17, 1).unwrap();
+    lab.protect(0, 0..PAGES);
     assert!(lab.promote(0) && lab.is_large(0));
-    assert!(all().all(|n| marks(n) == (true, true)));
-    assert_eq!(write(&lab, 0, 17, 2), Err(FORBIDDEN));
+    assert!((0..PAGES).all(|n| marks(n) == (true, true)));
+    assert_eq!(lab.write(0, 17, 2), Err(FORBIDDEN));
     lab.stop_on(0);
     lab.finish();
 }
@@ -154,14 +144,14 @@ fn accessed_and_dirty_survive() {
 #[test]
 fn a_writable_leaf_is_dirty_from_its_first_moment() {
     let lab = Runs::promoted(1, Prot::WRITE);
-    assert!(all().all(|n| lab.lookup(0, n).unwrap().is_dirty()));
-    lab.protect(0, all());
+    assert!((0..PAGES).all(|n| lab.lookup(0, n).unwrap().is_dirty()));
+    lab.protect(0, 0..PAGES);
     assert!(
-        all().all(|n| lab.lookup(0, n).unwrap().is_dirty()),
+        (0..PAGES).all(|n| lab.lookup(0, n).unwrap().is_dirty()),
         "D stays"
     );
     lab.demote(0);
-    assert!(all().all(|n| lab.lookup(0, n).unwrap().is_dirty()));
+    assert!((0..PAGES).all(|n| lab.lookup(0, n).unwrap().is_dirty()));
     lab.finish();
 }
 
@@ -171,7 +161,7 @@ fn nothing_leads_to_the_old_table() {
     let lab = Runs::new(2, 1);
     lab.fill(0, Prot::WRITE);
     (0..2).for_each(|cpu| lab.run_on(cpu));
-    assert!(read(&lab, 0, 3).is_ok() && read(&lab, 1, 4).is_ok());
+    assert!(lab.read(0, 3).is_ok() && lab.read(1, 4).is_ok());
     assert!(lab.promote(0));
     assert!(!lab.vm.machine.has_cached(0, Runs::va(0, 3)));
     lab.vm.drain_limbo();
@@ -179,7 +169,7 @@ fn nothing_leads_to_the_old_table() {
     while let Ok(pfn) = lab.vm.alloc.alloc(&ksync::pin(), Rights::User) {
         taken.push(pfn);
     }
-    assert!(read(&lab, 0, 5).is_ok() && read(&lab, 1, 6).is_ok());
+    assert!(lab.read(0, 5).is_ok() && lab.read(1, 6).is_ok());
     for pfn in taken {
         lab.vm.alloc.free(&ksync::pin(), pfn);
     }
@@ -191,7 +181,7 @@ fn nothing_leads_to_the_old_table() {
 fn a_whole_leaf_is_removed_with_one_address() {
     let lab = Runs::promoted(3, Prot::WRITE);
     (0..2).for_each(|cpu| lab.run_on(cpu));
-    assert!(read(&lab, 0, 3).is_ok() && read(&lab, 1, 4).is_ok());
+    assert!(lab.read(0, 3).is_ok() && lab.read(1, 4).is_ok());
     let mut gather = Gather::new();
     lab.pmap
         .remove_range(&lab.vm, BASE, BASE + LARGE, &mut gather);
@@ -201,8 +191,8 @@ fn a_whole_leaf_is_removed_with_one_address() {
     assert_eq!(runs.next(), None);
     drop(runs);
     gather.finish(&lab.vm);
-    for n in all() {
-        assert_eq!(read(&lab, n % 2, n), Err(ABSENT));
+    for n in 0..PAGES {
+        assert_eq!(lab.read(n % 2, n), Err(ABSENT));
     }
     assert_eq!((lab.pmap.tables(), lab.pmap.resident(&lab.vm)), (4, 1));
     (0..2).for_each(|cpu| lab.stop_on(cpu));
@@ -214,13 +204,13 @@ fn directories_that_led_to_a_leaf_alone_go_with_it() {
     let lab = Runs::new(1, 1);
     lab.run_on(0);
     lab.fill(0, Prot::READ);
-    assert!(lab.promote(0) && read(&lab, 0, 9).is_ok());
-    lab.remove(0, all());
+    assert!(lab.promote(0) && lab.read(0, 9).is_ok());
+    lab.remove(0, 0..PAGES);
     assert_eq!(lab.pmap.tables(), 1);
     // The CPU has forgotten the way: another leaf is found.
     lab.vm.drain_limbo();
     lab.fill(0, Prot::READ);
-    assert!(read(&lab, 0, 9).is_ok());
+    assert!(lab.read(0, 9).is_ok());
     lab.stop_on(0);
     lab.finish();
 }
@@ -229,7 +219,7 @@ fn directories_that_led_to_a_leaf_alone_go_with_it() {
 fn a_harvest_passes_each_page_of_a_leaf() {
     for wanted in [true, false] {
         let lab = Runs::new(1, 1);
-        for n in all() {
+        for n in 0..PAGES {
             let pte = if wanted {
                 Pte::user(lab.frame(0, n), Prot::WRITE)
             } else {
@@ -247,7 +237,7 @@ fn a_harvest_passes_each_page_of_a_leaf() {
             lab.pmap
                 .harvest_range(&lab.vm, BASE, BASE + LARGE, gather, &mut on_page);
         });
-        let run: Vec<Pfn> = all().map(|n| lab.frame(0, n)).collect();
+        let run: Vec<Pfn> = (0..PAGES).map(|n| lab.frame(0, n)).collect();
         assert_eq!(seen, if wanted { run } else { Vec::new() });
         lab.finish();
     }
@@ -293,16 +283,16 @@ fn a_change_of_one_page_divides_the_leaf() {
     for (what, act, left) in acts {
         let lab = Runs::promoted(2, Prot::WRITE);
         (0..2).for_each(|cpu| lab.run_on(cpu));
-        (0..2).for_each(|cpu| write(&lab, cpu, 7, 70).unwrap());
+        (0..2).for_each(|cpu| lab.write(cpu, 7, 70).unwrap());
         act(&lab);
         assert!(!lab.is_large(0), "{what}");
         for cpu in 0..2 {
             match left {
-                None => assert_eq!(read(&lab, cpu, 7), Err(ABSENT), "{what}"),
-                Some(_) => assert_eq!(write(&lab, cpu, 7, 0), Err(FORBIDDEN), "{what}"),
+                None => assert_eq!(lab.read(cpu, 7), Err(ABSENT), "{what}"),
+                Some(_) => assert_eq!(lab.write(cpu, 7, 0), Err(FORBIDDEN), "{what}"),
             }
             for n in OTHERS {
-                assert_eq!(write(&lab, cpu, n, 1), Ok(()), "{what}");
+                assert_eq!(lab.write(cpu, n, 1), Ok(()), "{what}");
                 assert!(lab.lookup(0, n).unwrap().is_dirty(), "{what}");
             }
         }
@@ -318,7 +308,7 @@ fn a_change_of_one_page_divides_the_leaf() {
 fn a_whole_leaf_is_protected_as_one() {
     let lab = Runs::promoted(2, Prot::ALL);
     (0..2).for_each(|cpu| lab.run_on(cpu));
-    (0..2).for_each(|cpu| write(&lab, cpu, 7, 70).unwrap());
+    (0..2).for_each(|cpu| lab.write(cpu, 7, 70).unwrap());
     let steps = [(true, false), (false, true), (false, true)];
     for (step, (write_too, exec)) in steps.into_iter().enumerate() {
         let revoke = Revoke {
@@ -332,8 +322,8 @@ fn a_whole_leaf_is_protected_as_one() {
         assert!(!gather.is_full() && lab.is_large(0));
         gather.finish(&lab.vm);
         for n in [0, 7, 511] {
-            assert_eq!(write(&lab, 1, n, 0), Err(FORBIDDEN));
-            assert!(read(&lab, 1, n).is_ok());
+            assert_eq!(lab.write(1, n, 0), Err(FORBIDDEN));
+            assert!(lab.read(1, n).is_ok());
             let fetch = lab.vm.machine.fetch(0, Runs::va(0, n));
             assert_eq!(fetch.is_err(), step > 0);
             assert!(lab.lookup(0, n).unwrap().is_dirty());
@@ -350,11 +340,11 @@ fn a_whole_leaf_is_protected_as_one() {
 fn after_a_fork_a_write_gets_its_page_alone() {
     let lab = Runs::promoted(2, Prot::WRITE);
     (0..2).for_each(|cpu| lab.run_on(cpu));
-    (0..2).for_each(|cpu| write(&lab, cpu, 7, 70).unwrap());
+    (0..2).for_each(|cpu| lab.write(cpu, 7, 70).unwrap());
     lab.fork();
     assert!(lab.is_large(0));
     assert!(!lab.lookup(0, 7).unwrap().is_writable());
-    (0..2).for_each(|cpu| assert_eq!(write(&lab, cpu, 9, 1), Err(FORBIDDEN)));
+    (0..2).for_each(|cpu| assert_eq!(lab.write(cpu, 9, 1), Err(FORBIDDEN)));
     // A read fault has nothing to do.
     let fault = |n: usize, prot| {
         let leaf = Pte::user(lab.frame(0, n), prot);
@@ -476,12 +466,16 @@ fn a_scan_with_nothing_to_do_leaves_the_leaf() {
 fn one_page_of_a_leaf_clears_the_accessed_bit() {
     let lab = Runs::promoted(1, Prot::READ);
     lab.run_on(0);
-    assert!(all().all(|n| !lab.referenced(0, n)));
-    assert!(read(&lab, 0, 400).is_ok());
+    assert!((0..PAGES).all(|n| !lab.referenced(0, n)));
+    assert!(lab.read(0, 400).is_ok());
     let one = (BASE / LARGE) as usize;
-    assert!(all().filter(|&n| n != one).all(|n| lab.referenced(0, n)));
+    assert!(
+        (0..PAGES)
+            .filter(|&n| n != one)
+            .all(|n| lab.referenced(0, n))
+    );
     assert!(lab.referenced(0, one), "it is the last one that sees it");
-    assert!(all().all(|n| !lab.referenced(0, n)));
+    assert!((0..PAGES).all(|n| !lab.referenced(0, n)));
     assert!(lab.is_large(0));
     lab.stop_on(0);
     lab.finish();
@@ -491,7 +485,7 @@ fn one_page_of_a_leaf_clears_the_accessed_bit() {
 fn dropped_tables_hand_the_marks_on_and_spare_what_is_wired() {
     for wired in [false, true] {
         let lab = Runs::new(1, 1);
-        for n in all() {
+        for n in 0..PAGES {
             let pte = Pte::user(lab.frame(0, n), Prot::WRITE);
             lab.enter(Runs::va(0, n), if wired { pte.wired() } else { pte });
         }

@@ -9,19 +9,6 @@ use vm_host::runs::{PAGE, PAGES, Runs};
 
 const ABSENT: PageFault = PageFault { present: false };
 
-/// All pages of a run.
-fn all() -> std::ops::Range<usize> {
-    0..PAGES
-}
-
-fn read(lab: &Runs, cpu: usize, n: usize) -> Result<u64, PageFault> {
-    lab.vm.machine.read(cpu, Runs::va(0, n))
-}
-
-fn write(lab: &Runs, cpu: usize, n: usize, word: u64) -> Result<(), PageFault> {
-    lab.vm.machine.write(cpu, Runs::va(0, n), word)
-}
-
 fn flags(lab: &Runs, n: usize) -> Flags {
     lab.vm.pages.get(lab.frame(0, n)).flags()
 }
@@ -54,10 +41,10 @@ fn without_memory_a_part_takes_the_whole_leaf() {
                 lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, PAGE, gather));
             }
             (0..2).for_each(|cpu| lab.run_on(cpu));
-            assert!(write(&lab, 0, 3, 1).is_ok() && read(&lab, 1, 4).is_ok());
+            assert!(lab.write(0, 3, 1).is_ok() && lab.read(1, 4).is_ok());
             lab.without_memory(|| act(&lab));
-            for n in all() {
-                assert_eq!(read(&lab, n % 2, n), Err(ABSENT), "{what}");
+            for n in 0..PAGES {
+                assert_eq!(lab.read(n % 2, n), Err(ABSENT), "{what}");
                 let marked = flags(&lab, n).contains(Flags::DIRTY | Flags::REFERENCED);
                 assert!(marked, "{what}, page {n}");
             }
@@ -92,7 +79,7 @@ fn without_memory_a_fault_leaves_the_leaf() {
 fn without_memory_marks_are_those_of_the_leaf() {
     for managed in [true, false] {
         let lab = Runs::new(1, 1);
-        for n in all() {
+        for n in 0..PAGES {
             let pte = Pte::user(lab.frame(0, n), Prot::READ);
             let manage = if managed { 0 } else { Pte::MANAGED };
             lab.enter(Runs::va(0, n), pte.without(manage));
@@ -104,7 +91,7 @@ fn without_memory_marks_are_those_of_the_leaf() {
         } else {
             Flags::empty()
         };
-        assert!(all().all(|n| flags(&lab, n) & (Flags::DIRTY | Flags::REFERENCED) == marks));
+        assert!((0..PAGES).all(|n| flags(&lab, n) & (Flags::DIRTY | Flags::REFERENCED) == marks));
         lab.finish();
     }
 }

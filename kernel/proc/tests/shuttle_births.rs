@@ -198,6 +198,16 @@ fn wait_for_all() -> Vec<(u32, u32)> {
     core::iter::from_fn(|| wait(Children::Any).ok()).collect()
 }
 
+/// Makes a child that makes a child, stores its pid in `orphan` and ends. Returns when it ends.
+fn leave_an_orphan(orphan: &Arc<AtomicU32>) {
+    let orphan = orphan.clone();
+    let parent = fork(move || {
+        orphan.store(fork(|| 3), SeqCst);
+        0
+    });
+    until(|| ends(parent));
+}
+
 /// The reaper that an orphan is to go to ends, and so does the process between it and the next reaper; both are reaped.
 #[test]
 fn an_orphan_goes_to_the_next_reaper_when_those_between_are_reaped() {
@@ -211,12 +221,7 @@ fn an_orphan_goes_to_the_next_reaper_when_those_between_are_reaped() {
                     let theirs = theirs.clone();
                     let reaper = fork(move || {
                         set_subreaper(&me(), true);
-                        let theirs = theirs.clone();
-                        let parent = fork(move || {
-                            theirs.store(fork(|| 3), SeqCst);
-                            0
-                        });
-                        until(|| ends(parent));
+                        leave_an_orphan(&theirs);
                         0
                     });
                     assert_eq!(wait(Children::Pid(reaper)), Ok((reaper, exited(0))));
@@ -240,12 +245,7 @@ fn an_orphan_goes_to_the_nearest_reaper_when_the_parent_between_is_reaped() {
                 let orphan = Arc::new(AtomicU32::new(0));
                 let theirs = orphan.clone();
                 let between = fork(move || {
-                    let theirs = theirs.clone();
-                    let parent = fork(move || {
-                        theirs.store(fork(|| 3), SeqCst);
-                        0
-                    });
-                    until(|| ends(parent));
+                    leave_an_orphan(&theirs);
                     0
                 });
                 assert_eq!(wait(Children::Pid(between)), Ok((between, exited(0))));
