@@ -139,7 +139,7 @@ fn reset_signals(me: &Current, p: &Process) {
     } else {
         actions.reset_for_exec();
     }
-    *me.user().altstack.lock() = AltStack::NONE;
+    me.set_altstack(AltStack::NONE);
     me.set_restart(RestartBlock::None);
 }
 

@@ -14,7 +14,7 @@ use vfs::{FdTable, FsContext};
 
 use super::lock;
 use super::process::Process;
-use super::signal::{AltStack, RestartBlock, SigSet, ThreadPending};
+use super::signal::{OwnAltStack, RestartBlock, SigSet, ThreadPending};
 
 hal::upper_type! {
     /// The type of what `task` stores in a thread for this crate.
@@ -31,7 +31,8 @@ pub struct UserThread {
     pub(super) saved_mask: AtomicU64,
     /// Signals that are pending for this thread alone.
     pub(super) pending: ThreadPending,
-    pub(super) altstack: Spin<AltStack, lock::UserThreadLock>,
+    /// The stack for handlers. *Own*; the thread's maker sets it before the thread runs.
+    pub(super) altstack: OwnAltStack,
     pub(super) restart: Spin<RestartBlock, lock::UserThreadLock>,
     /// The address where the exit of the thread writes 0 and wakes a futex; 0 for none. *Own*.
     pub(super) clear_child_tid: AtomicU64,
@@ -63,7 +64,7 @@ impl UserThread {
             blocked: AtomicU64::new(blocked),
             saved_mask: AtomicU64::new(0),
             pending: ThreadPending::new(),
-            altstack: Spin::new(AltStack::NONE),
+            altstack: OwnAltStack::default(),
             restart: Spin::new(RestartBlock::None),
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),

@@ -1,5 +1,7 @@
 //! The alternate stack that handlers run on.
 
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
 pub(super) const SS_ONSTACK: u32 = 1;
 pub(super) const SS_DISABLE: u32 = 2;
 /// sigaltstack(2): the alternate stack is disabled while a handler runs on it.
@@ -27,6 +29,32 @@ impl AltStack {
     /// Whether `sp` lies on it.
     pub fn contains(&self, sp: u64) -> bool {
         self.size != 0 && sp > self.sp && sp - self.sp <= self.size
+    }
+}
+
+/// Where a thread keeps its alternate stack, at first none. Only the thread itself uses it, and its maker before it runs.
+#[derive(Default)]
+pub struct OwnAltStack {
+    sp: AtomicU64,
+    size: AtomicU64,
+    flags: AtomicU32,
+}
+
+impl OwnAltStack {
+    /// The stack.
+    pub fn get(&self) -> AltStack {
+        AltStack {
+            sp: self.sp.load(Relaxed),
+            size: self.size.load(Relaxed),
+            flags: self.flags.load(Relaxed),
+        }
+    }
+
+    /// Replaces the stack.
+    pub fn set(&self, stack: AltStack) {
+        self.sp.store(stack.sp, Relaxed);
+        self.size.store(stack.size, Relaxed);
+        self.flags.store(stack.flags, Relaxed);
     }
 }
 

@@ -12,7 +12,6 @@ use super::altstack::{AltStack, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, altstack_
 use super::info::{SigFields, SigInfo};
 use super::set::SigSet;
 use super::thread::SignalExt;
-use crate::UserThreadExt;
 
 /// 64-bit words of the ucontext: flags, link, stack (3), registers (32), mask.
 const UCONTEXT_WORDS: usize = 38;
@@ -64,7 +63,7 @@ pub(super) fn push(
     if action.flags & SA_RESTORER == 0 {
         return Err(UserFault);
     }
-    let stack = *me.user().altstack.lock();
+    let stack = me.altstack();
     let mut sp = frame.rsp.wrapping_sub(RED_ZONE);
     if action.flags & SA_ONSTACK != 0 && stack.size != 0 && !stack.contains(frame.rsp) {
         sp = stack.sp.wrapping_add(stack.size);
@@ -82,7 +81,7 @@ pub(super) fn push(
     UserPtr::<[u64; 16]>::new(siginfo).write(&info.to_raw())?;
     UserPtr::<u64>::new(base).write(&action.restorer)?;
     if stack.flags & SS_AUTODISARM != 0 {
-        *me.user().altstack.lock() = AltStack::NONE;
+        me.set_altstack(AltStack::NONE);
     }
     frame.forget_syscall();
     frame.rsp = base;
@@ -158,7 +157,7 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
                 flags: flags & SS_AUTODISARM,
             }
         };
-        *me.user().altstack.lock() = stack;
+        me.set_altstack(stack);
     }
     me.set_blocked(SigSet(words[uc::SIGMASK]));
     if frame.rip >= hal::USER_END {

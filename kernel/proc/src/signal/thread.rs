@@ -49,11 +49,11 @@ pub trait SignalExt {
 
 impl SignalExt for Thread {
     fn altstack(&self) -> AltStack {
-        *self.user().altstack.lock()
+        self.user().altstack.get()
     }
 
     fn set_altstack(&self, stack: AltStack) {
-        *self.user().altstack.lock() = stack;
+        self.user().altstack.set(stack);
     }
 
     #[inline]
