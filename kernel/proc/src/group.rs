@@ -218,7 +218,6 @@ impl Group {
                 ids::process(&pin, pid).is_some_and(|p| {
                     // The pid may belong to another process by now.
                     p.pgid() == self.pgid()
-                        && p.is_alive()
                         && p.flags.load(Ordering::SeqCst) & flag::LEAVES_GROUP == 0
                         && reaper::parent(&pin, p)
                             .is_some_and(|parent| controls(parent, p) && parent.pid() != 1)

@@ -54,7 +54,7 @@ fn borrow_parent<'p>(pin: &'p CpuPin, p: &Process) -> Option<ArcBorrow<'p, Proce
         let ppid = p.ppid();
         let parent = ids::borrow_process(pin, ppid);
         // Between the two the parent may have given `p` to another one, and have been reaped.
-        if parent.is_some() || p.ppid() == ppid {
+        if p.ppid() == ppid {
             return parent;
         }
     }

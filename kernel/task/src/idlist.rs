@@ -56,7 +56,7 @@ impl IdLinks {
 
 /// The kind of a list: how a member's links are found by its id.
 pub trait Role {
-    /// The links of member `id` on this kind of list; `None` if the id is not in the table.
+    /// The links of member `id` on this kind of list; `None` if the id is not in the table. `id` is not [`NONE`].
     fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks>;
 }
 
@@ -98,8 +98,8 @@ impl<R: Role> IdList<R> {
             return;
         };
         debug_assert!(!links.linked(), "number {id} is already listed");
-        match R::links(pin, self.head) {
-            Some(head) if self.head != NONE => {
+        match self.first().and_then(|head| R::links(pin, head)) {
+            Some(head) => {
                 let (head_next, tail) = head.get();
                 links.set(self.head, tail);
                 if tail == self.head {
@@ -112,7 +112,7 @@ impl<R: Role> IdList<R> {
                     }
                 }
             }
-            _ => {
+            None => {
                 links.set(id, id);
                 self.head = id;
             }
@@ -155,7 +155,7 @@ impl<R: Role> IdList<R> {
 
     /// Moves the first member to the end.
     pub fn rotate(&mut self, pin: &CpuPin) {
-        if let Some(links) = R::links(pin, self.head) {
+        if let Some(links) = self.first().and_then(|head| R::links(pin, head)) {
             self.head = links.get().0;
         }
     }

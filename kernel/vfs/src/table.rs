@@ -157,9 +157,6 @@ impl<D: Named> NameTable<D> {
         let names: Vec<Arc<D>> = first.chain(others).cloned().collect();
         let change = i32::from(!names.is_empty()) - i32::from(!trail.names.is_empty());
         trail.link.replace(epoch(), &pin, leaf(names));
-        if change == 0 {
-            return;
-        }
         // Removes forks that have become empty, from the leaf upwards.
         for (link, fork) in trail.forks[..trail.level].iter().rev().flatten() {
             if fork.count(change) > 0 {

@@ -170,14 +170,13 @@ pub fn wait_for_reserve() {
 }
 
 /// Whether the caller may sleep for memory: it holds no spin lock, interrupts are on, it has not been killed, and it is
-/// neither the killer nor an idle thread.
+/// not the killer. An idle thread has preemption off whenever there is a killer.
 fn may_wait() -> bool {
     let killer = KILLER.load(Ordering::Relaxed);
     hal::preempt::count() == 0
         && hal::irq::enabled()
         && killer != 0
-        && task::current::try_current()
-            .is_some_and(|me| me.tid() != 0 && me.tid() != killer && !me.kill_pending())
+        && task::current::try_current().is_some_and(|me| me.tid() != killer && !me.kill_pending())
 }
 
 fn ask_and_wait() {

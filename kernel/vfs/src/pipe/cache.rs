@@ -65,11 +65,9 @@ pub(super) fn put(pipe: &mut Arc<Pipe>) {
     let Some(inner) = Arc::get_mut(pipe) else {
         return;
     };
-    let cpu = {
-        let pin = ksync::pin();
-        pin.cpu()
-    };
-    let mine = cpus.of(cpu);
+    let pin = ksync::pin();
+    let mine = cpus.of(pin.cpu());
+    // With preemption off, nobody else adds to this CPU's cache.
     if mine.spare.lock().len() < LIMIT {
         let s = inner.state.get_mut();
         (s.reader_opens, s.writer_opens) = (0, 0);
@@ -77,13 +75,10 @@ pub(super) fn put(pipe: &mut Arc<Pipe>) {
         for queue in [&mut inner.readers, &mut inner.writers, &mut inner.pollers] {
             queue.clear();
         }
-        let keep = pipe.clone();
-        let mut spare = mine.spare.lock();
-        if spare.len() < LIMIT {
-            spare.push(keep);
-            return;
-        }
+        mine.spare.lock().push(pipe.clone());
+        return;
     }
+    drop(pin);
     let _line = mine.teardown.lock();
     if let Some(inner) = Arc::get_mut(pipe) {
         inner.state.get_mut().ring.release();
