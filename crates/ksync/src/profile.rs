@@ -52,8 +52,8 @@ fn on() -> bool {
 #[cfg(not(all(target_os = "none", target_arch = "x86_64")))]
 static ON: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
 
-/// Switches the profile on or off.
-#[cfg(feature = "host")]
+/// Switches the profile on or off, for all threads of the program.
+#[cfg(not(all(target_os = "none", target_arch = "x86_64")))]
 pub fn switch(on: bool) {
     ON.store(on, Relaxed);
 }

@@ -27,6 +27,8 @@ thread_local! {
     static PERIOD: Cell<u32> = const { Cell::new(0) };
     /// Bytes that this thread has allocated and not freed; it may free blocks of other threads.
     static LIVE: Cell<isize> = const { Cell::new(0) };
+    /// Number of requests while layouts were recorded.
+    static ASKED: Cell<usize> = const { Cell::new(0) };
     /// Number of requests with preemption off, as under a spin lock.
     static PINNED: Cell<usize> = const { Cell::new(0) };
 }
@@ -73,8 +75,9 @@ pub fn know(layout: Layout) {
 // SAFETY: the system's allocator, or a failure.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if LEARNS.get() && is_pinned() {
-            PINNED.set(PINNED.get() + 1);
+        if LEARNS.get() {
+            ASKED.set(ASKED.get() + 1);
+            PINNED.set(PINNED.get() + usize::from(is_pinned()));
         }
         if refuses(layout) {
             return std::ptr::null_mut();
@@ -98,6 +101,14 @@ pub fn learn<R>(act: impl FnOnce() -> R) -> R {
     let result = act();
     LEARNS.set(false);
     result
+}
+
+/// How many blocks `act` asks for.
+pub fn blocks(act: impl FnOnce()) -> usize {
+    let (known, before) = (KNOWN.get(), ASKED.get());
+    learn(act);
+    KNOWN.set(known);
+    ASKED.get() - before
 }
 
 /// Runs `act` without failing the layouts that `without` allocates. For blocks that must not fail but have the same

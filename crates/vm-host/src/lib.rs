@@ -4,6 +4,8 @@ pub mod arena;
 #[cfg(all(feature = "threads", loom))]
 pub mod explore;
 #[cfg(not(any(loom, shuttle)))]
+pub mod frugal;
+#[cfg(not(any(loom, shuttle)))]
 pub mod heap;
 #[cfg(feature = "threads")]
 pub mod lab;

@@ -11,10 +11,12 @@ use futex_waiters::{Results, names, waiter, wake};
 use hal::UserFrame;
 use proc::exec::{self, ExecFailed};
 use proc::futex::{self, ANY, FutexError};
+use proc::signal::{self, SendError, SigFields, SigInfo, SigSet};
 use proc::wait4::Children;
-use proc::with_files;
+use proc::{SignalExt, ids, with_files};
 use programs::{MEMORY, after_exec, create, load, loaded, store, with_memory};
-use support::{clone, exited, wait};
+use support::{clone, exited, fork, nap, wait};
+use task::current::current;
 use task::park::Deadline;
 use vm_host::heap::{Heap, learn, refuse_none, refuse_once};
 
@@ -118,4 +120,35 @@ fn a_requeue_within_one_list_of_waiters_needs_no_memory() {
 
 fn requeue_back(from: u64) -> (u32, u32) {
     futex::requeue(from, MEMORY, false, 0, 1, None).expect("two words of one list")
+}
+
+#[test]
+fn a_signal_without_memory_for_its_information_is_refused() {
+    const RT: u8 = 40;
+    with_memory(1, || {
+        let fields = SigFields::Sender {
+            pid: support::me().pid(),
+            uid: 0,
+            value: 7,
+        };
+        let info = SigInfo {
+            signo: RT,
+            code: -1,
+            fields,
+        };
+        current().set_blocked(SigSet::one(RT));
+        assert_eq!(
+            learn(|| signal::queue_process(&support::me(), info)),
+            Ok(())
+        );
+        let child = fork(|| {
+            nap(1000);
+            u8::from(signal::take(&current(), SigSet::one(RT)).is_none())
+        });
+        let process = ids::find_process(child).expect("a child");
+        let send = || signal::queue_process(&process, info);
+        assert_eq!(refused(send), Err(SendError::Full));
+        assert_eq!(send(), Ok(()));
+        assert_eq!(wait(Children::Any), Ok((child, exited(0))));
+    });
 }
