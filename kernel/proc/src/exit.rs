@@ -206,16 +206,10 @@ fn leave_group(p: &Process) {
     }
 }
 
-/// If the group of `p` is an orphaned one with a stopped member, its members get SIGHUP and SIGCONT.
-fn continue_if_orphaned(p: &Process) {
-    let pin = ksync::pin();
-    let group = ids::borrow_group(&pin, p.pgid()).filter(|group| group.may_be_stopped());
-    let group = group.map(|group| group.hold());
-    drop(pin);
-    if let Some(group) = group
-        && is_stopped_orphan(&group)
-    {
-        hang_up_group(&group);
+/// If a group is an orphaned one with a stopped member, its members get SIGHUP and SIGCONT.
+fn continue_if_orphaned(group: &Group) {
+    if group.may_be_stopped() && is_stopped_orphan(group) {
+        hang_up_group(group);
     }
 }
 
@@ -301,6 +295,8 @@ fn tell_of_death(child: &Process, from: &Process) {
 /// that takes that one's children.
 fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     tell_of_death(child, from);
+    // The child's group may lose the parent that could have continued it. Looked up before another thread can reap the child.
+    let group = group::controls(from, child).then(|| child.group());
     let mut parent = reaper.clone();
     loop {
         let pin = ksync::pin();
@@ -329,14 +325,12 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     // among the children of its new parent, or is seen to be a zombie here. Or both: then the first one reports it.
     if child.life.load(Ordering::SeqCst) != Life::Alive as u8 {
         report_end(child);
-        return;
-    }
-    if parent.has(pflag::CHILD_STOPS) {
+    } else if parent.has(pflag::CHILD_STOPS) {
         parent.child_wait.wake_all();
     }
-    // The child's group may have lost the parent that could have continued it.
-    if group::controls(from, child) {
-        continue_if_orphaned(child);
+    // Also for a child that has ended: it may have found its new parent, which does not control the group.
+    if let Some(group) = group.flatten() {
+        continue_if_orphaned(&group);
     }
 }
 

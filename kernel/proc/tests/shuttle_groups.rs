@@ -301,6 +301,48 @@ fn the_last_of_two_members_that_end_at_once_finds_the_group_orphaned() {
     });
 }
 
+/// Runs `shell` as the leader of a session, in each schedule in which its child number `n`, counting all that are made after it, is
+/// stopped once. What it leaves behind is ended by the signals of the kernel.
+fn in_session(n: usize, shell: impl Fn() + Copy + Send + Sync + 'static) {
+    const CPUS: usize = 3;
+    vm_host::one_stop::everywhere(4 + CPUS + n, move || {
+        on(CPUS, move || {
+            run_child(move || {
+                setsid().expect("the leader of no group");
+                shell();
+            });
+            while wait(Children::Any).is_ok() {}
+        });
+    });
+}
+
+/// A member that could continue the stopped one by its parent ends just when that parent, which ends, has given it to init.
+#[test]
+fn a_member_that_ends_when_its_parent_has_given_it_away_leaves_none_stopped() {
+    in_session(0, || {
+        let pids = Pids::default();
+        let theirs = pids.clone();
+        let parent = fork(move || {
+            let own = me().pid();
+            let stops = idler();
+            assert_eq!(setpgid(stops, stops), Ok(()));
+            let ends = fork(move || {
+                until(|| me().ppid() != own);
+                0
+            });
+            assert_eq!(setpgid(ends, stops), Ok(()));
+            stop(stops);
+            theirs.set(0, stops);
+            0
+        });
+        until(|| pids.get(0) != 0);
+        let stopped = ids::find_process(pids.get(0));
+        assert_eq!(wait(Children::Pid(parent)), Ok((parent, exited(0))));
+        // SIGHUP ends it. It may be gone already.
+        until(|| stopped.as_ref().is_none_or(|p| p.is_ending()));
+    });
+}
+
 /// Whether the process is ending or gone.
 fn is_ending(pid: u32) -> bool {
     ids::find_process(pid).is_none_or(|p| p.is_ending())
