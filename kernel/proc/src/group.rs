@@ -290,7 +290,8 @@ fn move_to(
         members.list.push_back(pin, p.pid());
         to.len.fetch_add(1, Ordering::SeqCst);
         p.group_shard.store(NO_SHARD, Ordering::Relaxed);
-        p.pgid.store(group.pgid(), Ordering::Release);
+        // Before the look at the old group below, both in the order of all threads: a thread that notes a stop there reads this after it.
+        p.pgid.store(group.pgid(), Ordering::SeqCst);
         p.sid.store(group.session.sid(), Ordering::Relaxed);
         p.group_shard.store(0, Ordering::Release);
         // `p` joins after the group's last signal, so its children have not missed that signal.

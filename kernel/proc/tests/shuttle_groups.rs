@@ -17,7 +17,9 @@ use proc::group::{GroupError, setpgid, setsid};
 use proc::ids;
 use proc::signal::sig;
 use proc::wait4::Children;
-use signals::{ended, idle, idler, kill_group, next_event, run_child, stop, until};
+use signals::{
+    ended, idle, idler, kill_group, kill_pid, next_event, poll_event, run_child, stop, until,
+};
 use support::{clone, exited, fork, me, on, wait};
 
 /// Pids that the parts of a model tell one another.
@@ -332,6 +334,28 @@ fn a_member_that_ends_when_its_parent_has_given_it_away_leaves_none_stopped() {
             });
             assert_eq!(setpgid(ends, stops), Ok(()));
             stop(stops);
+            theirs.set(0, stops);
+            0
+        });
+        until(|| pids.get(0) != 0);
+        let stopped = ids::find_process(pids.get(0));
+        assert_eq!(wait(Children::Pid(parent)), Ok((parent, exited(0))));
+        // SIGHUP ends it. It may be gone already.
+        until(|| stopped.as_ref().is_none_or(|p| p.is_ending()));
+    });
+}
+
+/// A process begins a stop while its parent moves it to a group of its own. Its new group knows that it is stopped.
+#[test]
+fn a_stop_is_known_to_the_group_that_the_process_is_moved_to() {
+    in_session(1, || {
+        let pids = Pids::default();
+        let theirs = pids.clone();
+        let parent = fork(move || {
+            let stops = idler();
+            kill_pid(stops, sig::STOP).expect("a child");
+            assert_eq!(setpgid(stops, stops), Ok(()));
+            until(|| poll_event(Children::Pid(stops)).is_some());
             theirs.set(0, stops);
             0
         });

@@ -1,5 +1,6 @@
 //! Stopping and continuing processes: job control.
 
+use ksync::CpuPin;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::sched;
 use task::thread::{Thread, flag};
@@ -19,9 +20,7 @@ pub(super) fn begin(me: &Thread, signo: u8) {
     if !me.has(flag::STOP_DUE) || shared.stop.is_stopping() || p.is_ending() {
         return;
     }
-    if let Some(group) = ids::group(&pin, p.pgid()) {
-        group.note_stop();
-    }
+    note_at_group(&pin, p);
     shared.stop.phase = Phase::Begun;
     shared.stop.stopped = 0;
     shared.stop.report = StopReport::Stopped(signo);
@@ -35,6 +34,20 @@ pub(super) fn begin(me: &Thread, signo: u8) {
         }
         true
     });
+}
+
+/// Notes that `p` is about to stop at its group, also if it is being moved to another one: that is noted there here, or by the thread
+/// that moves it, which looks at the old group last.
+fn note_at_group(pin: &CpuPin, p: &Process) {
+    loop {
+        let pgid = p.pgid();
+        if let Some(group) = ids::group(pin, pgid) {
+            group.note_stop();
+        }
+        if p.pgid() == pgid {
+            return;
+        }
+    }
 }
 
 /// Sleeps while the process is stopped. Returns after SIGCONT, or when the thread is to die.
