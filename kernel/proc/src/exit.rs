@@ -178,9 +178,21 @@ fn hang_up(group: &Group) {
 /// From here on `p`, which ends, does not keep its group from being orphaned. If that makes the group an orphaned one, and
 /// a member is stopped, the members get SIGHUP and SIGCONT.
 fn leave_group(p: &Process) {
+    loop {
+        let pgid = p.pgid();
+        leave_group_as(p, pgid);
+        // The parent may have moved it to another group, which has counted it as a member that can continue others.
+        if p.pgid() == pgid {
+            return;
+        }
+    }
+}
+
+/// As [`leave_group`], for the group `pgid`.
+fn leave_group_as(p: &Process, pgid: u32) {
     let leave = || p.flags.fetch_or(pflag::LEAVES_GROUP, Ordering::SeqCst);
     let pin = ksync::pin();
-    let Some(group) = ids::borrow_group(&pin, p.pgid()) else {
+    let Some(group) = ids::borrow_group(&pin, pgid) else {
         leave();
         return;
     };

@@ -367,6 +367,45 @@ fn a_stop_is_known_to_the_group_that_the_process_is_moved_to() {
     });
 }
 
+/// A process that ends is moved to a group, in which it is the only one then that could continue the stopped member.
+#[test]
+fn a_process_that_is_moved_when_it_ends_leaves_none_stopped() {
+    in_session(0, || {
+        let pids = Pids::default();
+        let theirs = pids.clone();
+        let moved = fork(move || {
+            until(|| theirs.get(0) != 0);
+            0
+        });
+        let theirs = pids.clone();
+        let leads = fork(move || {
+            assert_eq!(setpgid(me().pid(), me().pid()), Ok(()));
+            let stops = idler();
+            stop(stops);
+            theirs.set(0, stops);
+            spin_until(|| theirs.get(1) != 0);
+            0
+        });
+        until(|| pids.get(0) != 0);
+        let stopped = ids::find_process(pids.get(0)).expect("it is stopped");
+        spin_until(|| is_ending(moved));
+        assert_eq!(setpgid(moved, leads), Ok(()));
+        pids.set(1, 1);
+        for pid in [leads, moved] {
+            assert_eq!(wait(Children::Pid(pid)), Ok((pid, exited(0))));
+        }
+        // SIGHUP ends it, and init gets it.
+        until(|| stopped.is_ending());
+    });
+}
+
+/// Waits until `happened` also if that is while another CPU stands still, with which time does.
+fn spin_until(happened: impl Fn() -> bool) {
+    while !happened() {
+        hal::cpu::relax();
+    }
+}
+
 /// Whether the process is ending or gone.
 fn is_ending(pid: u32) -> bool {
     ids::find_process(pid).is_none_or(|p| p.is_ending())
