@@ -489,3 +489,20 @@ fn a_stop_beside_an_exit_is_signalled_to_no_parent() {
         });
     });
 }
+
+/// A signal comes when another thread has given it a handler, before the thread that made the process ignore it has dropped what is
+/// pending.
+#[test]
+fn a_signal_that_has_a_handler_again_is_not_dropped() {
+    one_stop::everywhere(FIRST, || {
+        on(2, || {
+            block(&[USR1]);
+            thread(|| ignore(USR1));
+            until(|| signal::action(&me(), USR1).handler == 1);
+            catch(USR1);
+            raise(USR1);
+            join_all();
+            assert!(pending().has(USR1), "it is lost");
+        });
+    });
+}

@@ -20,7 +20,10 @@ pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
     if actions.ignores(signo) {
         let pin = ksync::pin();
         let order = p.signals.lock();
-        flush_all(&pin, p, SigSet::one(signo));
+        // Another thread may have given it a handler since, for which signals may be pending.
+        if actions.ignores(signo) {
+            flush_all(&pin, p, SigSet::one(signo));
+        }
         drop(order);
         drop(pin);
         p.pending.shrink();
