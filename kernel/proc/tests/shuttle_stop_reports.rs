@@ -89,27 +89,46 @@ fn a_stop_is_reported_once_when_one_thread_leaves_as_the_other_stops() {
     });
 }
 
+/// A child with a thread that leaves once the other one has stopped. Returns the child's pid, and the thread's tid.
+fn child_with_a_thread_that_does_not_stop() -> (u32, u32) {
+    let tid = Arc::new(AtomicU32::new(0));
+    let theirs = tid.clone();
+    let child = fork(move || {
+        let leader = me().pid();
+        let leaves = thread(move || {
+            until(|| ids::find_thread(leader).is_some_and(|t| t.state_letter() == b'T'));
+            exit_thread(0)
+        });
+        theirs.store(leaves, SeqCst);
+        idle()
+    });
+    until(|| tid.load(SeqCst) != 0);
+    (child, tid.load(SeqCst))
+}
+
+/// The thread that leaves completes the stop, which the parent's wait finds before that thread has signalled it.
+#[test]
+fn a_stop_that_a_wait_has_reported_is_signalled() {
+    everywhere(2, || {
+        let (child, tid) = child_with_a_thread_that_does_not_stop();
+        kill_pid(child, sig::STOP).expect("a child");
+        until(|| poll_event(Children::Pid(child)) == Some(stopped_by(sig::STOP)));
+        until_gone(tid);
+        assert!(pending().has(sig::CHLD), "the signal is lost");
+        end(child);
+    });
+}
+
 /// The thread that leaves reports the stop of those that are left. They are killed meanwhile.
 #[test]
 fn a_stop_is_not_reported_after_the_process_was_reaped() {
     everywhere(2, || {
-        let tid = Arc::new(AtomicU32::new(0));
-        let theirs = tid.clone();
-        let child = fork(move || {
-            let leader = me().pid();
-            let leaves = thread(move || {
-                until(|| ids::find_thread(leader).is_some_and(|t| t.state_letter() == b'T'));
-                exit_thread(0)
-            });
-            theirs.store(leaves, SeqCst);
-            idle()
-        });
-        until(|| tid.load(SeqCst) != 0);
+        let (child, tid) = child_with_a_thread_that_does_not_stop();
         kill_pid(child, sig::STOP).expect("a child");
         until(|| threads(child) == 1);
         end(child);
         drain(SigSet::one(sig::CHLD));
-        until_gone(tid.load(SeqCst));
+        until_gone(tid);
         assert!(
             !pending().has(sig::CHLD),
             "a signal about a process that was reaped"

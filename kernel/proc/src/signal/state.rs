@@ -44,8 +44,8 @@ pub enum Phase {
     /// There is none.
     #[default]
     None,
-    /// Threads stop, or have stopped, before they enter user mode.
-    Begun,
+    /// Threads stop, or have stopped, before they enter user mode. This signal has begun it.
+    Begun(u8),
     /// The parent has been told that all threads have stopped, or is about to be.
     Told,
 }
@@ -72,14 +72,16 @@ impl StopState {
         threads > 0 && self.stopped >= threads
     }
 
-    /// Whether the caller is to tell the parent that each of the process's `threads` threads has stopped: true once for
-    /// each stop, however many threads stop or leave at that moment.
-    pub(super) fn completes(&mut self, threads: u32) -> bool {
-        let completes = self.phase == Phase::Begun && self.is_complete(threads);
-        if completes {
-            self.phase = Phase::Told;
+    /// What the caller is to tell the parent if each of the process's `threads` threads has stopped: once for each stop, however
+    /// many threads stop or leave at that moment, and whether or not a wait4 has reported it.
+    pub(super) fn completes(&mut self, threads: u32) -> StopReport {
+        match self.phase {
+            Phase::Begun(signo) if self.is_complete(threads) => {
+                self.phase = Phase::Told;
+                StopReport::Stopped(signo)
+            }
+            _ => StopReport::None,
         }
-        completes
     }
 }
 

@@ -7,7 +7,7 @@ use task::thread::{Thread, flag};
 use task::wait::Waiter;
 
 use super::send::report;
-use super::state::{Phase, StopReport};
+use super::state::{Phase, Shared, StopReport};
 use crate::process::Process;
 use crate::{UserThreadExt, ids};
 
@@ -21,7 +21,7 @@ pub(super) fn begin(me: &Thread, signo: u8) {
         return;
     }
     note_at_group(&pin, p);
-    shared.stop.phase = Phase::Begun;
+    shared.stop.phase = Phase::Begun(signo);
     shared.stop.stopped = 0;
     shared.stop.report = StopReport::Stopped(signo);
     p.threads.lock().each(&pin, |tid| {
@@ -72,28 +72,28 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
         me.clear(flag::ATTENTION);
         return Step::Done(());
     }
-    let what = shared.stop.report;
-    let mut last = false;
+    let mut done = StopReport::None;
     if !me.has(flag::STOPPED) {
         me.set(flag::STOPPED);
         shared.stop.stopped += 1;
-        last = !p.is_ending() && shared.stop.completes(p.thread_count());
+        done = complete(p, &mut shared);
     }
     drop(shared);
-    if last {
-        report(p, what, true);
-    }
+    report(p, done, true);
     Step::Wait
 }
 
 /// A thread has left the process. If the process is stopping and all remaining threads have stopped, this reports the
 /// stop.
 pub(crate) fn notify_parent_stopped(p: &Process) {
-    let mut shared = p.signals.lock();
-    let last = !p.is_ending() && shared.stop.completes(p.thread_count());
-    let what = shared.stop.report;
-    drop(shared);
-    if last {
-        report(p, what, true);
+    let done = complete(p, &mut p.signals.lock());
+    report(p, done, true);
+}
+
+/// What the caller is to tell the parent, once it has released the lock that guards `shared`.
+fn complete(p: &Process, shared: &mut Shared) -> StopReport {
+    if p.is_ending() {
+        return StopReport::None;
     }
+    shared.stop.completes(p.thread_count())
 }
