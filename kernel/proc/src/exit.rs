@@ -15,7 +15,7 @@ use super::family::{Listing, claim, listing, take_listed};
 use super::group::{self, Cursor, Group};
 use super::group_exit::begin_group_exit;
 use super::process::{Family, Life, Process, flag as pflag};
-use super::signal::{self, News, SigFields, SigInfo, StopReport, code, sig};
+use super::signal::{self, ActionTable, News, SigFields, SigInfo, StopReport, code, sig};
 use super::wait4;
 use super::{account, active_space, futex, ids, itimer, reference_cache};
 use crate::UserThreadExt;
@@ -365,7 +365,6 @@ fn report_end(p: &Arc<Process>) {
             }
             return;
         };
-        let notice = Notice::new(exit_signal(p, &parent), &parent);
         let mut news = News::new(&parent, true);
         let pin = ksync::pin();
         let mut family = parent.family.lock();
@@ -376,6 +375,7 @@ fn report_end(p: &Arc<Process>) {
             Listing::Nowhere | Listing::Zombie => return,
             Listing::Living => {}
         }
+        let notice = Notice::new(p, &parent);
         if !notice.send(p, &mut news) {
             drop(family);
             drop(pin);
@@ -397,17 +397,22 @@ struct Notice {
     signo: u8,
     /// The child is reaped at once and does not stay a zombie.
     discards: bool,
+    /// Where that is said. This may be the last reference, and is dropped when the family lock is free.
+    _actions: Arc<ActionTable>,
 }
 
 impl Notice {
-    /// How `parent` is notified of the end of a child that was made with `signo`.
-    fn new(signo: u8, parent: &Process) -> Notice {
+    /// How `parent` is notified of the end of its child `p`. The caller holds the parent's family lock, and lists the zombie in the
+    /// same hold: a parent that has seen the child live after a change of its actions is notified as they say.
+    fn new(p: &Process, parent: &Process) -> Notice {
+        let signo = exit_signal(p, parent);
         let actions = parent.signals.lock().actions.clone();
         let discards = signo == sig::CHLD && actions.discards_children();
         let ignored = discards && actions.ignored().has(sig::CHLD);
         Notice {
             signo: if ignored { 0 } else { signo },
             discards,
+            _actions: actions,
         }
     }
 

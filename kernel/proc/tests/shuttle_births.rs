@@ -15,7 +15,7 @@ use proc::signal::{self, SigInfo, code, sig};
 use proc::wait4::{Children, WaitError};
 use proc::{UserThreadExt, ids};
 use signals::{default, idle, ignore, run_child, thread, until};
-use support::{clone, exited, fork, kill, me, nap, on, user_mode, wait};
+use support::{clone, exited, fork, kill, me, nap, on, poll, user_mode, wait};
 
 /// The tasks of the model checker: the test, two CPUs' first threads, the boot thread, init, and what init makes.
 const INIT: usize = 4;
@@ -133,6 +133,22 @@ fn a_zombie_whose_reaper_ends_is_reported_to_the_next_one_or_gone() {
             });
             while wait(Children::Any).is_ok() {}
             until_no_process_is_left();
+        });
+    });
+}
+
+/// A child that lives when its parent has begun to discard children does not become a zombie.
+#[test]
+fn a_child_that_ends_when_its_parent_ignores_that_is_no_zombie() {
+    vm_host::one_stop::everywhere(INIT_OF_THREE + 2, || {
+        on(CPUS, || {
+            run_child(|| {
+                fork(|| 0);
+                ignore(sig::CHLD);
+                if poll() == Ok(None) {
+                    assert_eq!(wait(Children::Any), Err(WaitError::NoChild));
+                }
+            });
         });
     });
 }
