@@ -8,16 +8,23 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use abi::raw::general as raw;
 use memory_users::{
     KILLED, REFUSED, begin, hog, holder_of, lives, stay, stay_on, touch, user_of, user_that,
     with_killer,
 };
 use proc::group::{Session, Terminal, setsid};
+use proc::ids;
 use proc::wait4::Children;
-use programs::{MS, cell, take_memory, until, until_asleep};
-use support::{exited, fork, kill, me, nap, wait};
+use programs::{MS, cell, count, take_memory, until, until_asleep};
+use support::{clone, exited, fork, kill, me, nap, wait};
 use task::park::{Deadline, Interruptible, sleep_until};
 use task::time::monotonic_ns;
+
+/// Waits until the process is being killed.
+fn until_killed(pid: u32) {
+    until(|| ids::find_process(pid).is_none_or(|p| p.is_ending()));
+}
 
 /// Milliseconds since boot.
 fn now_ms() -> u64 {
@@ -73,6 +80,33 @@ fn victims_follow_one_another_as_fast_as_the_memory_is_used() {
         let hog = hog(move || !lives(victims[1]));
         let ends = victims.map(time_of_end);
         assert!(ends[1] - ends[0] < 500, "{ends:?}");
+        assert_eq!(wait(Children::Pid(hog)), Ok((hog, exited(3))));
+    });
+}
+
+/// The victim is killed, and then there is one more process that shares its space, as if it had just been forked.
+#[test]
+fn a_process_that_shares_the_space_of_a_victim_is_killed_after_it() {
+    with_killer(2, || {
+        let shares = count();
+        let theirs = shares.clone();
+        let victim = user_that(100, 1000, move || {
+            let own = me().pid();
+            let sharer = clone(raw::CLONE_VM.into(), move || {
+                me().set_oom_adj(-1000, true);
+                until_killed(own);
+                me().set_oom_adj(1000, true);
+                stay()
+            });
+            theirs.store(sharer.expect("memory for a process"), SeqCst);
+            stay()
+        });
+        until(|| shares.load(SeqCst) != 0);
+        let sharer = shares.load(SeqCst);
+        until(|| memory_users::find(sharer).oom_adj() == -1000);
+        let hog = hog(move || !lives(sharer));
+        let ends = [victim, sharer].map(time_of_end);
+        assert!(ends[1] - ends[0] < 1000, "{ends:?}");
         assert_eq!(wait(Children::Pid(hog)), Ok((hog, exited(3))));
     });
 }

@@ -215,7 +215,8 @@ impl Victims {
         killed
     }
 
-    /// Whether no victim has memory any more. Kills members of a group that were forked meanwhile. `killed` is when the
+    /// Whether no victim has memory any more. Kills members of a group, and processes that share a victim's space, that the kill has
+    /// missed: they were forked meanwhile, with numbers that it had passed. `killed` is when the
     /// victims were killed, in nanoseconds since boot: a process that started later is none.
     ///
     /// A process that shares a victim's space counts until it has left that, and has emptied it if it was the last.
@@ -234,7 +235,8 @@ impl Victims {
             };
             if is_eligible(p) && is_victim {
                 left = true;
-                if !p.is_ending() && matches!(self, Victims::ExecGroup { .. }) {
+                let whole = matches!(self, Victims::ExecGroup { .. } | Victims::One { .. });
+                if whole && !p.is_ending() {
                     signal::kill_process(p);
                 }
             }
