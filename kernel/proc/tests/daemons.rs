@@ -11,6 +11,8 @@ use proc::wait4::Children;
 use proc::{Process, exit, ids};
 use programs::{MEMORY, PAGE, load, seeded, store, take_memory, thread};
 use support::{exited, fork, kill, nap, on, user_mode, wait};
+use task::sched;
+use task::thread::flag;
 
 /// A process that has touched its memory; then its first thread does `rest`.
 fn program(rest: impl Fn() + Send + Sync + 'static) -> (u32, Arc<Process>) {
@@ -95,5 +97,27 @@ fn no_program_notices_that_chaos_removes_its_translations() {
         }
         chaos::stop();
         chaos::stop();
+    });
+}
+
+/// The thread that drops page tables is one of low priority. A lock for which others waited does not change that for long.
+#[test]
+fn a_kernel_thread_gives_back_the_weight_that_it_was_lent() {
+    on(1, || {
+        daemons::start(false);
+        let mut lent = Vec::new();
+        task::ids::each(|pin, t| {
+            if t.nice() > 0 {
+                sched::lend(pin, t);
+                assert!(t.has(flag::LENT));
+                lent.push(t.tid());
+            }
+        });
+        assert!(!lent.is_empty(), "there is one");
+        nap(1000);
+        for tid in lent {
+            let t = task::ids::hold_thread(tid).expect("it does not end");
+            assert!(!t.has(flag::LENT));
+        }
     });
 }

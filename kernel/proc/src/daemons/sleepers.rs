@@ -11,8 +11,9 @@ use core::ops::ControlFlow;
 use hal::kprintln;
 use ksync::CpuPin;
 use mem::vm;
+use task::current::current;
 use task::park::{Deadline, Interruptible, sleep_until};
-use task::{kthread, time};
+use task::{kthread, sched, time};
 
 use crate::ids;
 use crate::process::Process;
@@ -51,6 +52,8 @@ fn run() {
             true
         });
         from = next;
+        // It has no lock here, and enters no user mode, before which others give back what they were lent.
+        sched::give_back(&current());
         let _ = sleep_until(Deadline::after(PAUSE_NS), Interruptible::No);
     }
 }

@@ -131,7 +131,8 @@ pub fn lend(pin: &CpuPin, t: &Thread) {
     }
 }
 
-/// Ends [`lend`] to `t`, the caller, which has no lock.
+/// Ends [`lend`] to `t`, the caller, which has no lock. To be called now and then by kernel threads of little weight, which never enter
+/// user mode.
 pub fn give_back(t: &Thread) {
     // In this order: a thread that lends again meanwhile sets the flag last.
     t.clear(flag::LENT);
