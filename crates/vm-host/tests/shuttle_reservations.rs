@@ -3,7 +3,7 @@
 //! Runs have four frames here. `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle_reservations`
 #![cfg(shuttle)]
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use shuttle::thread::{self, JoinHandle};
@@ -18,6 +18,11 @@ const OTHER: Place = Place {
     object: 0x2000,
     index: 0,
 };
+
+/// Blocks of the other object that a test tries.
+const BLOCKS: u32 = 64;
+/// The present one.
+static BLOCK: AtomicU32 = AtomicU32::new(0);
 
 /// An allocator of few frames, which users may all take but for the reserve, and an object.
 struct World {
@@ -284,6 +289,33 @@ fn the_end_of_an_object_spares_a_run_that_has_another_owner_now() {
             assert_eq!(placed, usize::from(reserved));
         },
     );
+}
+
+/// The end of an object finds a run all of whose frames are taken, and live on. They are freed, and the run is reserved for one of
+/// many blocks, some of which have the same chain as the first one or one with others on it.
+#[test]
+fn a_run_without_frames_to_give_leaves_its_chain_before_it_gets_another_owner() {
+    for block in 0..BLOCKS {
+        BLOCK.store(block, SeqCst);
+        one_stop::everywhere(1, || {
+            run(
+                RUN as usize,
+                |world| (0..RUN).for_each(|n| assert!(world.take(n).is_some())),
+                [World::end_object, |world| {
+                    let mine: Vec<Pfn> = world.held.lock().unwrap()[world.withheld..].to_vec();
+                    mine.into_iter().for_each(|pfn| world.free(pfn));
+                    world.alloc.drain(&ksync::pin());
+                    let index = BLOCK.load(SeqCst) * RUN;
+                    let at = (Place { index, ..OTHER }, &world.others);
+                    // None while the frames are still the first block's.
+                    if let Some(placed) = world.alloc.reserve(&ksync::pin(), at, || true) {
+                        world.hold(placed.pfn);
+                    }
+                }],
+                |_| (),
+            );
+        });
+    }
 }
 
 /// Users may take three frames more, all of them reserved. One CPU needs one, while others take, give back and break.

@@ -16,8 +16,9 @@
 //! | the lock of the domain's queue | the queue's links and ends, the number of ends under way |
 //!
 //! The locks are taken in this order: chain, run, queue, memory domain. A run is in its queue exactly if it has an owner
-//! and a frame to give, whenever its lock is free. The operation that takes the owner away owns the record until it has
-//! removed it from its chain and passed the frames on: before that nobody else can own all frames of the run.
+//! and a frame to give, whenever its lock is free. The operation that takes the owner away removes the record from its chain in
+//! the same hold of the chain's lock; or, where it takes the last frame back, later: before it passes the frames on nobody
+//! else can own all frames of the run.
 
 mod blocks;
 mod chains;
@@ -213,39 +214,42 @@ impl Reservations {
         (0..RUN_FRAMES)
             .filter(|&n| taken == 0 || !self.pages.get(first.add(n)).is_taken())
             .for_each(|n| frames.add(n));
-        self.run(run).disown();
+        // In this order: a CPU that looks for the owner of the oldest, without the run's lock, does not find one without again and
+        // again.
         if taken != RUN_FRAMES {
             self.queue_of(run).begin_end(&self.runs, run);
         }
+        self.run(run).disown();
         let len = (RUN_FRAMES - taken) as usize;
         Ended { first, frames, len }
     }
 
-    /// Ends a run's reservation if it is for `place`, or for any if there is no `place`.
-    fn end(&self, run: u32, place: Option<Place>) -> Option<Ended> {
+    /// Ends a run's reservation if it is for the block of `place`.
+    fn end(&self, run: u32, place: Place) -> Option<Ended> {
+        // In one hold of the chain's lock: the caller may get no frame of the run, and others then free all of them, and reserve
+        // the run again, as soon as it has no owner.
+        let chain = self.chains.lock(place);
         let record = self.run(run);
         let taken = record.taken.lock();
-        let owner = record.owner()?;
-        if place.is_some_and(|place| !record.is_for(place)) {
+        if !record.is_for(place) {
             return None;
         }
         let ended = self.disown(run, *taken);
-        drop(taken);
-        self.chains.lock(owner).remove(&self.runs, run);
+        chain.remove(&self.runs, run);
         Some(ended)
     }
 
     /// Ends the reservation of a place's block.
     pub(super) fn end_at(&self, place: Place) -> Option<Ended> {
         let run = self.chains.lock(place).find(&self.runs, place)?;
-        self.end(run, Some(place))
+        self.end(run, place)
     }
 
     /// Ends a run's reservation if it is for an object's block of `from` or beyond.
     pub(super) fn end_of(&self, run: u32, object: usize, from: u32) -> Option<Ended> {
         let owner = self.run(run).owner()?;
         let is_meant = owner.object == object && owner.block() >= from;
-        is_meant.then(|| self.end(run, Some(owner))).flatten()
+        is_meant.then(|| self.end(run, owner)).flatten()
     }
 
     /// The first frame of the run that is reserved for a place's block: a hint.
@@ -264,7 +268,8 @@ impl Reservations {
     pub(super) fn end_oldest(&self, domain: usize) -> Result<Option<Ended>, bool> {
         let run = self.queues[domain].oldest()?;
         // Nothing if it has ended since, or all its frames were taken: then it is in the queue no more.
-        Ok(self.end(run, None))
+        let owner = self.run(run).owner();
+        Ok(owner.and_then(|owner| self.end(run, owner)))
     }
 
     /// The frames of a reservation that has ended are with the buddy system.
