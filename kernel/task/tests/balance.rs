@@ -6,7 +6,7 @@ mod processes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use processes::{MS, compute, nap, on, wait_for_ends};
+use processes::{MS, compute, nap, on, spawn, wait_for_ends};
 use task::sched::{self, CpuMask, Policy};
 use task::time::{SECOND, monotonic_ns};
 use task::{current, ids, kthread};
@@ -86,5 +86,25 @@ fn five_threads_take_turns_on_four_cpus() {
         let got = shares(&kinds, 4);
         // Without turns two would have 2000 each.
         assert!(got.iter().all(|&ms| ms > 2100), "{got:?}");
+    });
+}
+
+/// The threads of the busiest CPU are bound to it.
+#[test]
+fn a_cpu_to_which_threads_are_bound_does_not_keep_others_from_being_balanced() {
+    on(3, || {
+        let until = monotonic_ns() + 5 * SECOND;
+        for _ in 0..8 {
+            spawn(Some(0), move || {
+                while monotonic_ns() < until {
+                    compute(MS / 10);
+                }
+            });
+        }
+        let kinds = [1, 1, 1, 1, 2].map(|cpu| other(0, cpu));
+        let got = shares(&kinds, 4);
+        // Without balance one would have 4000 and each of the others a fourth of that.
+        assert!(got.iter().all(|&ms| ms < 3000), "{got:?}");
+        wait_for_ends(13);
     });
 }

@@ -4,7 +4,7 @@ use ksync::atomic::Ordering;
 
 use ksync::CpuPin;
 
-use super::cpu::{Cpu, bump, cpus, thread_of, weight};
+use super::cpu::{Cpu, bump, cpus, load, thread_of, weight};
 use super::queue::Queue;
 use crate::thread::Thread;
 
@@ -12,6 +12,9 @@ use crate::thread::Thread;
 const NEAR: usize = 16;
 /// Queued threads that a CPU looks at in another's queue for one that may run on it.
 const STEAL_LOOKS: usize = 8;
+
+/// CPUs whose queues a CPU looks at for such a thread.
+const STEAL_CPUS: usize = 4;
 
 /// Whether a CPU is idle and has no thread to run. A hint.
 fn idle(cpu: usize) -> bool {
@@ -68,38 +71,67 @@ pub enum Steal {
     Turn,
 }
 
-/// Takes a thread from the run queue of the CPU that has most to do by the weights of its threads, for this CPU. The thread's
-/// virtual time is then relative, and the caller queues or runs the thread. Returns `None` if there is no such CPU, its queue is
-/// locked, or none of its threads is found to be one of `which`.
+/// Takes a thread from the run queue of the CPU that has most to do by the weights of its threads, for this CPU; or of the next
+/// one, if the queue is locked, or none of its threads is found to be one of `which`: they may all be bound to that CPU. The
+/// thread's virtual time is then relative, and the caller queues or runs the thread. Returns `None` if no such thread is found.
 pub fn steal(pin: &CpuPin, which: Steal) -> Option<u32> {
-    let me = pin.cpu();
-    let ncpus = cpus().ncpus();
-    let mine = if which == Steal::Any { 0 } else { weight(me) };
-    let mut best = (mine, me);
-    for step in 1..ncpus {
-        let cpu = (me + step) % ncpus;
+    let mine = match which {
+        Steal::Any => 0,
+        Steal::Lighter | Steal::Turn => weight(pin.cpu()),
+    };
+    let mut last = None;
+    for _ in 0..STEAL_CPUS {
+        let at = busiest(pin, mine, last)?;
+        let fits = |t: &Thread| {
+            let then = mine + t.sched.weight();
+            match which {
+                Steal::Any => true,
+                Steal::Lighter => then < at.weight,
+                Steal::Turn => then <= at.weight,
+            }
+        };
+        let c = cpus().of(at.cpu(pin));
+        if let Some(mut q) = c.queue.try_lock()
+            && let Some(tid) = take(pin, c, &mut q, pin.cpu(), fits)
+        {
+            bump(&cpus().get(pin).stats.steals, 1);
+            return Some(tid);
+        }
+        last = Some(at);
+    }
+    None
+}
+
+/// A CPU that has threads queued. The larger, the sooner a thread is taken from there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Busy {
+    /// The sum of the weights of its threads.
+    weight: u64,
+    /// How many CPUs before this one it is, by number, modulo the number of CPUs.
+    before: usize,
+}
+
+impl Busy {
+    fn cpu(self, pin: &CpuPin) -> usize {
+        let ncpus = cpus().ncpus();
+        (pin.cpu() + ncpus - self.before) % ncpus
+    }
+}
+
+/// The CPU that has most to do, more than `least`, and comes after `last`. One that comes after another has more threads than it can
+/// run: a CPU that has just got its only thread, and does not run it yet, is left alone.
+fn busiest(pin: &CpuPin, least: u64, last: Option<Busy>) -> Option<Busy> {
+    let busy = |before| {
+        let at = Busy { weight: 0, before };
+        let cpu = at.cpu(pin);
         let queued = cpus().of(cpu).len.load(Ordering::Relaxed);
         // The hint may be older than the number.
-        let there = weight(cpu).max(1);
-        if queued > 0 && there > best.0 {
-            best = (there, cpu);
-        }
-    }
-    let (there, from) = best;
-    if from == me {
-        return None;
-    }
-    let c = cpus().of(from);
-    let tid = take(pin, c, &mut *c.queue.try_lock()?, me, |t| {
-        let then = mine + t.sched.weight();
-        match which {
-            Steal::Any => true,
-            Steal::Lighter => then < there,
-            Steal::Turn => then <= there,
-        }
-    })?;
-    bump(&cpus().get(pin).stats.steals, 1);
-    Some(tid)
+        let weight = weight(cpu).max(1);
+        let has_more = queued > 0 && (last.is_none() || load(cpu) > 1);
+        (has_more && weight > least).then_some(Busy { weight, ..at })
+    };
+    let others = (1..cpus().ncpus()).filter_map(busy);
+    others.filter(|at| last.is_none_or(|last| *at < last)).max()
 }
 
 /// Takes a thread that may run on CPU `to` from this CPU's run queue, for that CPU. The thread's virtual time is then relative, and

@@ -5,9 +5,10 @@
 //! registers have been saved. So no CPU runs a thread whose registers are not saved yet, and no CPU waits for that.
 //!
 //! A woken thread goes to the CPU where it ran last if that is idle; else to an idle CPU near that one; else to the waker's
-//! CPU or to the one where it ran last, whichever has less to do. An idle CPU reads the lengths of the others' queues, which
-//! are hints read without locks, and takes a thread from the longest. A busy CPU does the same at some of its ticks, if
-//! another CPU has at least two threads more; and it gives a queued thread to an idle CPU, which may have looked at a bad moment.
+//! CPU or to the one where it ran last, whichever has less to do. An idle CPU reads the weights of the others' threads, which are
+//! hints read without locks, and takes a thread from the CPU with most, or from the next if it finds none there that it may
+//! run. A busy CPU does the same at some of its ticks, where that evens the weights out; and it gives a queued thread to an idle CPU,
+//! which may have looked at a bad moment.
 
 mod balance;
 mod cpu;
