@@ -130,15 +130,39 @@ impl Terminal for Slow {
     fn hang_up(&self) {}
 }
 
+/// Makes the caller a process that takes long to end once it has left its memory.
+fn end_slowly() {
+    setsid().expect("the leader of no group");
+    let session = me().session().expect("its own");
+    session.set_terminal(Some(Arc::new(Slow)));
+}
+
+#[test]
+fn a_victim_that_has_left_its_memory_is_not_waited_for() {
+    with_killer(2, || {
+        let first = user_that(100, 1000, || {
+            end_slowly();
+            stay()
+        });
+        let second = user_of(60, 1000);
+        let victim = memory_users::find(first);
+        let hog = hog(move || !lives(second));
+        until(|| victim.space().is_none());
+        let begun = now_ms();
+        let ended = time_of_end(second);
+        assert!(lives(first), "it takes long to end");
+        assert!(ended - begun < 500, "{} ms", ended - begun);
+        assert_eq!(wait(Children::Pid(hog)), Ok((hog, exited(3))));
+    });
+}
+
 /// It has no memory any more.
 #[test]
 fn a_process_that_takes_long_to_end_is_not_waited_for_when_others_are_the_victims() {
     with_killer(2, || {
         let other = fork(|| {
             take_memory();
-            setsid().expect("the leader of no group");
-            let session = me().session().expect("its own");
-            session.set_terminal(Some(Arc::new(Slow)));
+            end_slowly();
             0
         });
         let ends = || memory_users::find(other).space().is_none();

@@ -225,6 +225,10 @@ impl Victims {
         ids::each_process(2, |p| {
             let was_there = p.start_ns() <= killed;
             let is_victim = match self {
+                // It may take long to end once it has left its space.
+                Victims::One {
+                    space: Some(space), ..
+                } => p.may_empty(space),
                 // Their descriptors are what is waited for, and may be closed one by one.
                 Victims::Holders(most) => was_there && p.is_ending() && most.is_of(p),
                 // What the dying cost gets less and less.
