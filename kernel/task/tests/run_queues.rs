@@ -348,7 +348,7 @@ fn a_thread_that_may_not_leave_is_not_taken() {
 fn wakes(home: usize, busy: bool) -> Vec<usize> {
     let woke_on = Arc::new(Mutex::new(Vec::new()));
     let queue = Arc::new(WaitQueue::new());
-    for _ in 0..20 {
+    for round in 1..=20 {
         let (theirs, sleeps, before) = (woke_on.clone(), queue.clone(), ended());
         spawn(Some(home), move || {
             assert!(sched::set_affinity(&current(), &CpuMask::all()));
@@ -370,7 +370,14 @@ fn wakes(home: usize, busy: bool) -> Vec<usize> {
         }
         compute(2 * MS);
         assert!(queue.wake_one());
-        compute(5 * MS);
+        // While this CPU computes it takes no thread. The one that was chosen may be slow to begin on a busy host.
+        for _ in 0..5000 {
+            if woke_on.lock().expect("not poisoned").len() == round {
+                break;
+            }
+            std::thread::yield_now();
+            hal::time::spin_ns(MS / 1000);
+        }
         wait_for_ends(before + 1 + u32::from(busy));
     }
     let woke_on = woke_on.lock().expect("not poisoned");
