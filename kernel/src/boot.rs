@@ -6,6 +6,8 @@
 
 use alloc::vec::Vec;
 
+use vm::Superpages;
+
 /// The options on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -30,6 +32,8 @@ pub struct Options {
     pub sections: bool,
     /// `failalloc=N`: make each Nth allocation fail, of those that may fail, once init runs.
     pub failalloc: u32,
+    /// `transparent_hugepage=`: which mappings get superpages; `None` if the option is not there or has another value.
+    pub superpages: Option<Superpages>,
 }
 
 /// Options of a Linux kernel that [`options`] ignores, so that init does not get them. Most mean nothing here;
@@ -56,7 +60,6 @@ const IGNORED: &[&[u8]] = &[
     b"nokaslr",
     b"earlyprintk",
     b"earlycon",
-    b"transparent_hugepage",
     b"cgroup_disable",
     b"noapic",
     b"nolapic",
@@ -138,6 +141,7 @@ pub fn options(line: &[u8]) -> Options {
             (b"watchdog_thresh", Some(v)) => {
                 o.watchdog_seconds = number(v).unwrap_or(10).clamp(0, 60) as u32
             }
+            (b"transparent_hugepage", Some(v)) => o.superpages = Superpages::named(v),
             (b"norandmaps", None) => proc::layout::no_aslr(),
             (name, _) if IGNORED.contains(&name) => {}
             // As on Linux, options with a dot are for modules, so init does not get them.

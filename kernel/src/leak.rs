@@ -132,14 +132,14 @@ pub fn check() -> bool {
         }
     };
     let waiting = vm.limbo.frames();
-    existing += census.listed + census.in_magazines;
+    let free = census.listed + census.in_magazines + census.reserved;
+    existing += free;
     accounts[0].known = existing - vm.alloc.total_pages() + mem::machine_frames();
     accounts[2].known = heap.slab_pages;
     accounts[3].known = buffers;
     accounts[5].known = files.frames as usize;
     kprintln!(
-        "leakcheck: frames={existing} free={} reserved={} slabs={} buffers={} files={}",
-        census.listed + census.in_magazines,
+        "leakcheck: frames={existing} free={free} reserved={} slabs={} buffers={} files={}",
         accounts[0].found,
         accounts[2].found,
         accounts[3].found,

@@ -10,6 +10,7 @@ use proc::signal::{self, SigInfo, code, sig};
 use proc::{Resource, SignalExt, UserThreadExt, daemons, fault};
 use task::current::{current, try_current};
 use task::{kthread, sched};
+use vm::Superpages;
 
 use crate::{leak, selftest, shutdown};
 
@@ -174,6 +175,8 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     }
     kprintln!("{} CPUs run", info.ncpus);
     leak::enable(options.leakcheck);
+    // By default only programs that ask pay the memory that superpages may take.
+    mem::vm().set_superpages(options.superpages.unwrap_or(Superpages::Advised));
     daemons::start(options.vmchaos);
     task::watchdog::start(options.watchdog_seconds);
     if options.selftest {

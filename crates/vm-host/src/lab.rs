@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use vm::{FaultError, Pfn, Space, Tuning, Vm};
+use vm::{FaultError, Pfn, Space, Superpages, Tuning, Vm};
 
 use crate::{Access, Sim};
 
 /// Faults of one access after which it counts as stuck. Fault injection and other threads of the program cause some.
 const PATIENCE: usize = 100_000;
+
+fn machine(frames: usize, cpus: usize) -> Vm<Sim> {
+    Sim::new(frames, cpus, if cpus > 1 { 2 } else { 1 }).into_vm()
+}
 
 /// See the module.
 pub struct Lab {
@@ -26,7 +30,18 @@ impl Lab {
 
     /// As `new`, with other limits.
     pub fn tuned(frames: usize, cpus: usize, tuning: Tuning) -> Lab {
-        let mut vm = Sim::new(frames, cpus, if cpus > 1 { 2 } else { 1 }).into_vm();
+        Lab::of(machine(frames, cpus), cpus, tuning)
+    }
+
+    /// As `tuned`, where all programs get superpages.
+    pub fn with_superpages(frames: usize, cpus: usize, tuning: Tuning) -> Lab {
+        let mut vm = machine(frames, cpus);
+        vm.alloc.allow_reservations();
+        vm.set_superpages(Superpages::Always);
+        Lab::of(vm, cpus, tuning)
+    }
+
+    fn of(mut vm: Vm<Sim>, cpus: usize, tuning: Tuning) -> Lab {
         vm.tune(tuning);
         let vm = Arc::new(vm);
         vm.machine.be_strict();

@@ -26,6 +26,14 @@ impl Tally {
     }
 }
 
+impl VmTotals {
+    /// Leaves of 2 MiB that exist now, or did while the counts were added up.
+    pub fn leaves(&self) -> u64 {
+        self.promotions
+            .saturating_sub(self.demotions + self.leaves_removed)
+    }
+}
+
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// Counts of one CPU.
@@ -87,4 +95,10 @@ counts! {
     scan_removed,
     /// Pages freed by sweeps because no mapping reached them.
     swept,
+    /// Leaves of 2 MiB made of tables.
+    promotions,
+    /// Leaves of 2 MiB divided into tables.
+    demotions,
+    /// Leaves of 2 MiB removed whole.
+    leaves_removed,
 }

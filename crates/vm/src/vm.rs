@@ -9,6 +9,7 @@ use crate::pmap::Pmaps;
 use crate::rmap;
 use crate::space::background::Background;
 use crate::stats::VmCounts;
+use crate::superpages::{SuperpageSetting, Superpages};
 use crate::{Machine, PageAllocator, PageArray, Tuning};
 
 /// The virtual memory system of one machine.
@@ -35,6 +36,8 @@ pub struct Vm<M: Machine> {
     pub(crate) tuning: Tuning,
     /// Most bytes that one read fault on a file maps. Atomic.
     fault_around: AtomicU64,
+    /// Which mappings get superpages. Atomic.
+    superpages: SuperpageSetting,
 }
 
 /// Linux's default, and the most that one call of fault-around maps.
@@ -56,6 +59,7 @@ impl<M: Machine> Vm<M> {
             background: Background::new(ncpus),
             tuning: Tuning::DEFAULT,
             fault_around: AtomicU64::new(FAULT_AROUND),
+            superpages: SuperpageSetting::new(Superpages::Never),
         }
     }
 
@@ -75,6 +79,17 @@ impl<M: Machine> Vm<M> {
     pub fn set_fault_around(&self, bytes: u64) {
         let bytes = bytes.clamp(1 << crate::page::PAGE_SHIFT, FAULT_AROUND);
         self.fault_around.store(1 << bytes.ilog2(), Relaxed);
+    }
+
+    /// Which mappings get superpages.
+    #[inline]
+    pub fn superpages(&self) -> Superpages {
+        self.superpages.get()
+    }
+
+    /// Sets which mappings get superpages from now on: none, where the allocator makes no reservations.
+    pub fn set_superpages(&self, which: Superpages) {
+        self.superpages.set(which);
     }
 
     /// The event counts, summed over all CPUs.

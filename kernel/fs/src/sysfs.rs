@@ -13,7 +13,7 @@ use vfs::inode::{Inode, mode};
 use vfs::mount::new_dev;
 use vfs::put;
 use vfs::superblock::{FsKind, Super};
-use vm::Machine;
+use vm::{Machine, Superpages};
 
 type Tree = &'static [(&'static str, Fixed)];
 
@@ -71,10 +71,7 @@ const KERNEL: Tree = &[
         Fixed::Dir(&[(
             "transparent_hugepage",
             Fixed::Dir(&[
-                (
-                    "enabled",
-                    Fixed::File(|t| text(t, "always madvise [never]\n")),
-                ),
+                ("enabled", Fixed::Setting(superpages, set_superpages)),
                 ("hpage_pmd_size", Fixed::File(|t| text(t, "2097152\n"))),
             ]),
         )]),
@@ -244,6 +241,22 @@ fn set_fault_around(data: &[u8]) -> Result<()> {
         return Err(FsError::Invalid);
     }
     mem::vm().set_fault_around(bytes);
+    Ok(())
+}
+
+fn superpages(out: &mut Text) -> Result<()> {
+    let now = mem::vm().superpages();
+    for (n, (name, which)) in Superpages::NAMES.iter().enumerate() {
+        let (open, close) = if *which == now { ("[", "]") } else { ("", "") };
+        put!(out, "{}{open}{name}{close}", if n == 0 { "" } else { " " });
+    }
+    put!(out, "\n");
+    Ok(())
+}
+
+fn set_superpages(data: &[u8]) -> Result<()> {
+    let which = Superpages::named(data.trim_ascii_end()).ok_or(FsError::Invalid)?;
+    mem::vm().set_superpages(which);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use hal::machine::KernelMachine;
 use hal::{BootInfo, PAGE_SIZE};
 use ksync::{Counter, CpuPin, Once, Spin};
-use vm::alloc::FreeRange;
+use vm::alloc::{FreeRange, RUN_FRAMES};
 use vm::{PageAllocator, PageArray, Pfn, Rights, Slab, Vm};
 
 use crate::machine::{SLAB, VM};
@@ -14,6 +14,8 @@ use crate::machine::{SLAB, VM};
 const BOOT_HEAP_PER_CPU: usize = 28 << 10;
 /// Bytes of boot memory for everything else.
 const BOOT_HEAP: usize = 128 << 10;
+/// Bytes of boot memory for each 2 MiB: the allocator's record of a run of frames, and its place in the table.
+const BOOT_HEAP_PER_RUN: usize = 48;
 
 /// Physical start and end of the initial RAM disk; constant after [`init`].
 static INITRD: Once<Option<(u64, u64)>> = Once::new();
@@ -93,7 +95,9 @@ fn neighbours_node(free: &[FreeRange], first: Pfn) -> u8 {
 /// Takes the boot memory of the heap from the free ranges.
 #[inline(never)]
 fn take_boot_heap(info: &BootInfo) {
-    let len = (BOOT_HEAP + BOOT_HEAP_PER_CPU * info.ncpus).next_multiple_of(PAGE_SIZE);
+    let runs = info.pages.len().div_ceil(RUN_FRAMES as usize);
+    let len = BOOT_HEAP + BOOT_HEAP_PER_CPU * info.ncpus + BOOT_HEAP_PER_RUN * runs;
+    let len = len.next_multiple_of(PAGE_SIZE);
     let at = carve(&mut FREE.lock()[..], len);
     crate::heap::give_boot_memory(hal::memory::direct(at), len);
 }
@@ -102,7 +106,8 @@ fn take_boot_heap(info: &BootInfo) {
 fn make_vm(info: &BootInfo, pages: PageArray) {
     let machine = KernelMachine::new(info, || hal::spaces::reload_root(crate::machine::vm()));
     let count = info.memory.len().min(RANGES);
-    let alloc = PageAllocator::new(&machine, pages, &FREE.lock()[..count]);
+    let mut alloc = PageAllocator::new(&machine, pages, &FREE.lock()[..count]);
+    alloc.allow_reservations();
     SLAB.get_or_init(|| Slab::new(&machine));
     let root = Pfn(hal::paging::kernel_root());
     VM.get_or_init(|| Box::leak(Box::new(Vm::new(machine, pages, alloc, root))));

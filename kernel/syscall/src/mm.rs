@@ -553,15 +553,15 @@ fn advice_from(raw: u32) -> Result<Advice, Errno> {
         nr::MADV_REMOVE => Advice::Remove,
         nr::MADV_POPULATE_READ => Advice::PopulateRead,
         nr::MADV_POPULATE_WRITE => Advice::PopulateWrite,
-        // Hints about order of access, reclaim and huge pages, none of which this kernel uses.
+        nr::MADV_HUGEPAGE => Advice::HugePage,
+        nr::MADV_NOHUGEPAGE => Advice::NoHugePage,
+        // Hints about order of access and reclaim, and a wish for superpages at once, none of which this kernel uses.
         nr::MADV_NORMAL
         | nr::MADV_WILLNEED
         | nr::MADV_RANDOM
         | nr::MADV_SEQUENTIAL
         | nr::MADV_COLD
         | nr::MADV_PAGEOUT
-        | nr::MADV_HUGEPAGE
-        | nr::MADV_NOHUGEPAGE
         | nr::MADV_COLLAPSE => Advice::Nothing,
         // As on a Linux without KSM and without handling of memory failures.
         _ => return Err(Errno::EINVAL),

@@ -23,6 +23,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("systat", "usr/bin/systat"),
     ("counters", "usr/bin/counters"),
     ("exhaust", "usr/bin/exhaust"),
+    ("superpages", "usr/bin/superpages"),
     ("pipes", "usr/bin/pipes"),
     ("sections", "usr/bin/sections"),
     ("threads", "usr/bin/threads"),

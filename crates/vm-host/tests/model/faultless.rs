@@ -1,8 +1,11 @@
 //! Properties that hold for every sequence of operations.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use vm::Tuning;
+use vm::space::Advice;
 
 use crate::ops::{Mix, Op, What, op};
 use crate::play::{Player, Setup};
@@ -101,6 +104,78 @@ proptest! {
     fn short_memory_loses_nothing_of_deep_chains(ops in prop::collection::vec(op(Mix::Forks), 1..150), pages in 3_u32..9, blocks in 2_u32..6) {
         play_small(&ops, pages, blocks);
     }
+}
+
+/// Leaves of 2 MiB that all sequences of blocks have made.
+static PROMOTED: AtomicU64 = AtomicU64::new(0);
+
+fn play_blocks(ops: &[Op], injector: u32, tuning: Tuning) {
+    let setup = Setup {
+        injector,
+        tuning,
+        spaces: 4,
+        superpages: true,
+        ..Setup::default()
+    };
+    PROMOTED.fetch_add(play_with(Player::new(setup), ops), Relaxed);
+}
+
+proptest! {
+    #![proptest_config(config(60))]
+
+    /// Programs get superpages.
+    #[test]
+    fn superpages_show_the_right_page(ops in prop::collection::vec(op(Mix::Blocks), 1..80)) {
+        play_blocks(&ops, 0, Tuning::DEFAULT);
+    }
+
+    /// As above, with every hint refreshed, and allocations that fail.
+    #[test]
+    fn superpages_without_memory_show_the_right_page(ops in prop::collection::vec(op(Mix::Blocks), 1..60), period in 5_u32..90) {
+        play_blocks(&ops, period, Tuning::SMALL);
+    }
+}
+
+/// The whole of a block is written, forked, written by both, unmapped in part and mapped again.
+#[test]
+fn a_block_that_is_written_whole_is_promoted() {
+    let (s, at, whole) = (0, 0, 8);
+    let map = Op::Map {
+        space: s,
+        at,
+        len: whole,
+        what: What::Private,
+        prot: 3,
+        strict: false,
+        place: 0,
+        populate: false,
+    };
+    let fill = |space| Op::Advise {
+        space,
+        at,
+        len: whole,
+        advice: Advice::PopulateWrite,
+    };
+    let before = PROMOTED.load(Relaxed);
+    play_blocks(&[map.clone(), fill(0)], 0, Tuning::DEFAULT);
+    assert!(PROMOTED.load(Relaxed) > before);
+    let ops = [
+        map,
+        fill(0),
+        Op::Fork { space: 0 },
+        fill(0),
+        fill(1),
+        Op::Unmap {
+            space: 0,
+            at: 4,
+            len: 0,
+        },
+        Op::Compare,
+        Op::ScanAll,
+        Op::Exit { space: 0 },
+        Op::Compare,
+    ];
+    play_blocks(&ops, 0, Tuning::DEFAULT);
 }
 
 /// Pages of a stack's unmapped end stay in the object that a child shares.

@@ -4,6 +4,7 @@
 //! reach what the operation removed. `PANTALA_CASES` sets the number of sequences per test; failing ones are kept
 //! beside this file in `regressions.txt` and tried first.
 
+mod blocks;
 #[cfg(not(feature = "faulty-rmap"))]
 mod faultless;
 #[cfg(feature = "faulty-rmap")]
@@ -28,9 +29,9 @@ fn play(ops: &[Op], injector: u32) {
     play_with(Player::new(setup), ops);
 }
 
-fn play_with(mut player: Player, ops: &[Op]) {
+fn play_with(mut player: Player, ops: &[Op]) -> u64 {
     for op in ops {
         player.play(op);
     }
-    player.finish();
+    player.finish()
 }

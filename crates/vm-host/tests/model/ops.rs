@@ -155,12 +155,15 @@ pub enum Mix {
     Shared,
     /// Few spaces and pages: a space that exits is replaced by another's child.
     Families,
+    /// Ranges of hundreds of pages, many of them populated.
+    Blocks,
 }
 
 fn at(mix: Mix) -> BoxedStrategy<At> {
     match mix {
         Mix::Forks | Mix::Families => (14_u8..18).boxed(),
         Mix::Shared => (8_u8..24).boxed(),
+        Mix::Blocks => (0_u8..16).boxed(),
         _ => prop_oneof![3 => 0_u8..STACKS, 1 => STACKS..WINDOWS, 2 => WINDOWS..].boxed(),
     }
 }
@@ -179,6 +182,7 @@ fn what(mix: Mix) -> BoxedStrategy<What> {
         Mix::Forks | Mix::Families => (4, 1, 1),
         Mix::Files => (1, 1, 6),
         Mix::Shared => (1, 8, 1),
+        Mix::Blocks => (8, 1, 1),
     };
     prop_oneof![
         private => Just(What::Private),
@@ -189,7 +193,19 @@ fn what(mix: Mix) -> BoxedStrategy<What> {
     .boxed()
 }
 
-fn advice() -> BoxedStrategy<Advice> {
+fn advice(mix: Mix) -> BoxedStrategy<Advice> {
+    if mix == Mix::Blocks {
+        return prop_oneof![
+            4 => Just(Advice::PopulateWrite),
+            1 => Just(Advice::PopulateRead),
+            2 => Just(Advice::DontNeed),
+            1 => Just(Advice::Free),
+            1 => Just(Advice::WipeOnFork),
+            1 => Just(Advice::NoHugePage),
+            1 => Just(Advice::HugePage),
+        ]
+        .boxed();
+    }
     prop_oneof![
         4 => Just(Advice::DontNeed),
         2 => Just(Advice::Free),
@@ -221,7 +237,7 @@ fn maps(mix: Mix) -> BoxedStrategy<Op> {
         3 => (s(), at(mix), len(mix), prot()).prop_map(|(space, at, len, prot)| Op::Protect { space, at, len, prot }),
         moves => (s(), at(mix), 0_u8..9, 0_u8..12, 0_u8..4, at(mix), prop::bool::weighted(0.2))
             .prop_map(|(space, at, old, new, target, to, keep)| Op::Remap { space, at, old, new, target, to, keep }),
-        4 => (s(), at(mix), len(mix), advice()).prop_map(|(space, at, len, advice)| Op::Advise { space, at, len, advice }),
+        4 => (s(), at(mix), len(mix), advice(mix)).prop_map(|(space, at, len, advice)| Op::Advise { space, at, len, advice }),
         1 => (s(), at(mix), len(mix), any::<bool>()).prop_map(|(space, at, len, on)| Op::Lock { space, at, len, on }),
     ]
     .boxed()
@@ -273,6 +289,7 @@ pub fn op(mix: Mix) -> BoxedStrategy<Op> {
         Mix::Files => (6, 16, 8, 3, 1, 1),
         Mix::Shared => (12, 16, 0, 3, 2, 1),
         Mix::Families => (1, 16, 0, 4, 6, 5),
+        Mix::Blocks => (12, 16, 0, 3, 2, 1),
     };
     prop_oneof![
         m => maps(mix),

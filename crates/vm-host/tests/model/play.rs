@@ -1,5 +1,7 @@
 //! Runs operations on a VM and on the reference, and compares.
 
+mod compare;
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -9,18 +11,21 @@ use vm::space::Chaos;
 use vm::space::{Advice, MapArgs, MapFlags, RemapArgs, RemapTarget, Source, Space, USER_LOW};
 use vm::{EntryFlags, FaultError, MapProt, Pfn, Tuning, VmError};
 use vm_host::heap::{learn, refuse_each, spare};
-use vm_host::lab::kind;
 use vm_host::model::{self, Model, WORDS};
 use vm_host::{Access, Lab};
 
+use crate::blocks;
 use crate::ops::{At, Op, STACKS, WINDOWS, What};
 
 const PAGE: u64 = 4096;
 const CPUS: usize = 3;
 const FRAMES: usize = 4096;
+/// Frames where programs get superpages.
+const MANY_FRAMES: usize = 24 << 10;
 const FILES: usize = 3;
-/// Most pages that a space may map.
+/// Most pages that a space may map, and where programs get superpages.
 const MAX_PAGES: usize = 160;
+const MANY_PAGES: usize = 3000;
 /// First page numbers of the windows.
 const TABLES: u64 = (128 << 9) - 16;
 const ROOTS: u64 = (1 << 27) - 8;
@@ -39,6 +44,8 @@ pub struct Setup {
     pub tuning: Tuning,
     /// Most spaces at a time.
     pub spaces: usize,
+    /// Programs get superpages, and operations use the pages and lengths of [`blocks`].
+    pub superpages: bool,
 }
 
 impl Default for Setup {
@@ -48,6 +55,7 @@ impl Default for Setup {
             heap: 0,
             tuning: Tuning::DEFAULT,
             spaces: 8,
+            superpages: false,
         }
     }
 }
@@ -81,13 +89,14 @@ fn prot(bits: u8) -> MapProt {
 }
 
 /// Whenever the VM is about to read a table, some core walks and caches one of the tests' addresses.
-fn speculate_between_steps(lab: &Lab) {
+fn speculate_between_steps(lab: &Lab, superpages: bool) {
     let (vm, step) = (Arc::downgrade(&lab.vm), AtomicU64::new(0));
     lab.vm.machine.on_table(Some(Box::new(move |_| {
         let n = step.fetch_add(1, Relaxed);
         if let Some(vm) = vm.upgrade().filter(|_| n % 3 == 0) {
             let n = n / 3;
             let page = match n % 5 {
+                _ if superpages => blocks::BLOCKS + n * 37 % blocks::PAGES,
                 0 => ROOTS + n % 18,
                 1 => STACK + n % 18,
                 _ => TABLES + n % 34,
@@ -111,7 +120,11 @@ fn is_stack(page: u64) -> bool {
 impl Player {
     /// A machine with one empty space.
     pub fn new(setup: Setup) -> Player {
-        let lab = Lab::tuned(FRAMES, CPUS, setup.tuning);
+        let lab = if setup.superpages {
+            Lab::with_superpages(MANY_FRAMES, CPUS, setup.tuning)
+        } else {
+            Lab::tuned(FRAMES, CPUS, setup.tuning)
+        };
         lab.play_all();
         let file = || ObjectRef::new_file(&lab.vm, None).unwrap();
         let first = learn(file);
@@ -129,7 +142,7 @@ impl Player {
         };
         model.files.resize(FILES, model::File::default());
         lab.vm.alloc.set_injector(setup.injector, 1);
-        speculate_between_steps(&lab);
+        speculate_between_steps(&lab, setup.superpages);
         Player {
             setup,
             blocks_left: Cell::new(setup.heap),
@@ -152,8 +165,8 @@ impl Player {
         self.check_caches();
     }
 
-    /// Compares everything, ends everything, and checks all frames.
-    pub fn finish(&mut self) {
+    /// Compares everything, ends everything, and checks all frames. Returns how many leaves of 2 MiB were made.
+    pub fn finish(&mut self) -> u64 {
         self.compare();
         for space in 0..self.spaces.len() {
             self.exit(space);
@@ -163,6 +176,9 @@ impl Player {
             file.release(&self.lab.vm);
         }
         self.lab.finish();
+        let counts = self.lab.vm.counts();
+        assert_eq!(counts.leaves(), 0, "every leaf has gone");
+        counts.promotions
     }
 
     fn act(&mut self, op: &Op) {
@@ -182,10 +198,10 @@ impl Player {
             Op::Stack { space, at, len } => self.map_stack(space, at, len),
             Op::Unmap { space, at, len } => {
                 let (s, at) = self.place(space, at);
-                self.model.space(s).unmap(at, len.into());
+                let len = self.pages(at, len);
+                self.model.space(s).unmap(at, len);
                 assert_eq!(
-                    self.space(s)
-                        .unmap(&self.lab.vm, at * PAGE, u64::from(len) * PAGE),
+                    self.space(s).unmap(&self.lab.vm, at * PAGE, len * PAGE),
                     Ok(())
                 );
             }
@@ -196,13 +212,11 @@ impl Player {
                 prot: bits,
             } => {
                 let (s, at) = self.place(space, at);
-                let expected = self.model.space(s).protect(at, len.into(), prot(bits));
-                let got = self.space(s).protect(
-                    &self.lab.vm,
-                    at * PAGE,
-                    u64::from(len) * PAGE,
-                    prot(bits),
-                );
+                let len = self.pages(at, len);
+                let expected = self.model.space(s).protect(at, len, prot(bits));
+                let got = self
+                    .space(s)
+                    .protect(&self.lab.vm, at * PAGE, len * PAGE, prot(bits));
                 assert_eq!(got, expected);
             }
             Op::Remap {
@@ -287,7 +301,7 @@ impl Player {
                 }
             }
             Op::ScanAll => {
-                for n in 0..FRAMES {
+                for n in 0..self.lab.vm.alloc.total_pages() {
                     self.lab.vm.chaos_scan(self.lab.frame(n));
                 }
                 assert_eq!(self.mapped_frames(), [], "scans missed mappings");
@@ -356,9 +370,28 @@ impl Player {
         living[usize::from(space) % living.len()]
     }
 
+    fn most_pages(&self) -> usize {
+        if self.setup.superpages {
+            MANY_PAGES
+        } else {
+            MAX_PAGES
+        }
+    }
+
+    /// The number of pages of an operation that begins at a page.
+    fn pages(&self, at: u64, len: u8) -> u64 {
+        if self.setup.superpages {
+            blocks::pages_of(at, len)
+        } else {
+            len.into()
+        }
+    }
+
     fn page_of(&mut self, space: usize, at: At) -> u64 {
+        let superpages = self.setup.superpages;
         let pages = &self.model.space(space).pages;
         match at {
+            _ if superpages => blocks::page_of(at),
             0..32 => TABLES + u64::from(at),
             32..STACKS => ROOTS + u64::from(at - 32),
             STACKS..WINDOWS => STACK + u64::from(at - STACKS),
@@ -388,8 +421,8 @@ impl Player {
         populate: bool,
     ) {
         let (s, at) = self.place(space, at);
-        let len = u64::from(len);
-        if self.model.space(s).pages.len() > MAX_PAGES {
+        let len = self.pages(at, len);
+        if self.model.space(s).pages.len() > self.most_pages() {
             return;
         }
         let (fixed, noreplace) = (place < 4 && !is_stack(at), place == 4 && !is_stack(at));
@@ -478,6 +511,9 @@ impl Player {
     }
 
     fn map_stack(&mut self, space: u8, at: At, len: u8) {
+        if self.setup.superpages {
+            return;
+        }
         let (s, at) = self.place(space, at);
         let mut args = MapArgs::anon(u64::from(len) * PAGE, prot(3));
         args.addr = at * PAGE;
@@ -502,9 +538,12 @@ impl Player {
     fn remap(&mut self, space: u8, at: At, old: u8, new: u8, target: u8, to: At, keep: bool) {
         let (s, at) = self.place(space, at);
         let to = self.page_of(s, to);
-        let (old, new) = (u64::from(old), u64::from(new));
+        let (old, new) = (self.pages(at, old), self.pages(to, new));
         let crosses = |start: u64, len: u64| (start..=start + len).any(is_stack);
-        if crosses(at, old) || crosses(to, new) || self.model.space(s).pages.len() > MAX_PAGES {
+        if crosses(at, old)
+            || crosses(to, new)
+            || self.model.space(s).pages.len() > self.most_pages()
+        {
             return;
         }
         let target = match target {
@@ -549,7 +588,7 @@ impl Player {
 
     fn advise(&mut self, space: u8, at: At, len: u8, advice: Advice) {
         let (s, at) = self.place(space, at);
-        let len = u64::from(len);
+        let len = self.pages(at, len);
         let mut range = self.model.space(s).pages.range(at..at + len);
         if advice == Advice::WipeOnFork && range.any(|(_, page)| page.shared || page.named) {
             // The caller of the VM refuses this.
@@ -586,7 +625,7 @@ impl Player {
 
     fn set_locked(&mut self, space: u8, at: At, len: u8, on: bool) {
         let (s, at) = self.place(space, at);
-        let len = u64::from(len);
+        let len = self.pages(at, len);
         let lock = |player: &Player| {
             player
                 .space(s)
@@ -816,94 +855,6 @@ impl Player {
         };
         assert_eq!(self.patiently(write, vm::NoMemory), Ok(8));
         self.model.files[file].write(page, word, self.value);
-    }
-
-    /// Accesses that the CPUs can make without a fault must be allowed, and see the right contents.
-    fn check_caches(&mut self) {
-        for cpu in 0..CPUS {
-            let Some(s) = self.running[cpu] else { continue };
-            let windows = (TABLES..TABLES + 34)
-                .chain(ROOTS..ROOTS + 18)
-                .chain(STACK..STACK + 18);
-            let mapped: Vec<u64> = self.model.space(s).pages.keys().copied().collect();
-            for at in windows.chain(mapped) {
-                for access in [Access::Read, Access::Write, Access::Fetch] {
-                    let word = (at as usize + cpu) % WORDS.len();
-                    let reached =
-                        self.lab
-                            .vm
-                            .machine
-                            .access(cpu, at * PAGE + WORDS[word], access, |value| {
-                                value.load(SeqCst)
-                            });
-                    let Ok(value) = reached else { continue };
-                    let may = self
-                        .model
-                        .space(s)
-                        .pages
-                        .contains_key(&at)
-                        .then(|| self.model.access(s, at, access));
-                    assert_eq!(
-                        may,
-                        Some(Ok(())),
-                        "CPU {cpu} in space {s} still reaches {:#x}, {:?}",
-                        at * PAGE,
-                        kind(access)
-                    );
-                    assert_eq!(
-                        value,
-                        self.model.load(s, at, word),
-                        "CPU {cpu} in space {s} at {:#x}",
-                        at * PAGE
-                    );
-                }
-            }
-        }
-    }
-
-    /// Compares all contents, and the properties that the spaces report.
-    fn compare(&mut self) {
-        for s in 0..self.spaces.len() {
-            let Some(space) = self.spaces[s].clone() else {
-                continue;
-            };
-            let pages: Vec<u64> = self.model.space(s).pages.keys().copied().collect();
-            assert_eq!(space.usage(&self.lab.vm).mapped, pages.len() as u64);
-            let mut shown = Vec::new();
-            space.for_each_entry(0, &mut |entry| {
-                let range = entry.args.start / PAGE..entry.args.end / PAGE;
-                shown.extend(range.map(|at| (at, entry.args.prot)));
-                true
-            });
-            let expected: Vec<_> = self
-                .model
-                .space(s)
-                .pages
-                .iter()
-                .map(|(at, page)| (*at, page.prot))
-                .collect();
-            assert_eq!(shown, expected);
-            for at in pages {
-                let may = self.model.access(s, at, Access::Read);
-                for (word, offset) in WORDS.iter().enumerate() {
-                    let expected = may.map(|()| self.model.load(s, at, word));
-                    let got = self.touch(s, s % CPUS, at * PAGE + offset, Access::Read, None);
-                    assert_eq!(got, expected, "space {s} at {:#x}", at * PAGE);
-                }
-            }
-        }
-        for f in 0..FILES {
-            assert_eq!(self.files[f].size(), self.model.files[f].size);
-            for (page, word) in
-                (0..20).flat_map(|page| (0..WORDS.len()).map(move |word| (page, word)))
-            {
-                assert_eq!(
-                    self.read_file(f, page, word),
-                    self.model.files[f].read(page, word),
-                    "file {f}, page {page}"
-                );
-            }
-        }
     }
 }
 

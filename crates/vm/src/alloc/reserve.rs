@@ -226,7 +226,7 @@ impl PageAllocator {
     /// Whether two frames are marked, and of one run, or neither is.
     #[inline]
     pub(super) fn are_placed_alike(&self, a: Pfn, b: Pfn) -> bool {
-        if self.reservations.is_none() {
+        if !self.reservations.as_ref().is_some_and(|r| r.has_marked()) {
             // No frame is marked, and none of their records need be read.
             return true;
         }

@@ -18,17 +18,19 @@
 //! | front visible to others (NEEDS_COPY) | write | a new front layer first (`slow`) |
 
 mod around;
+mod copy;
 mod device;
 mod remap_pages;
 mod slow;
+mod superpage;
 
 use ksync::CpuPin;
 
-use crate::alloc::{NoMemory, Rights};
+use crate::alloc::NoMemory;
 use crate::backing::Chain;
 use crate::map::{EntryState, MapEntry, Prot};
 use crate::object::{Insert, Object, Slot};
-use crate::page::{Flags, PAGE_SIZE, Page, Pfn, Wanted, copy_frame};
+use crate::page::{Flags, PAGE_SIZE, Page, Pfn, Wanted};
 use crate::pmap::{self, EnterError, Entered, Pte};
 use crate::rmap::{ReverseMap, marks};
 use crate::space::Space;
@@ -387,6 +389,9 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(always)]
     fn fill_at(&self, empty: EmptySlot<'_>, depth: usize) -> Step {
         let writable = depth == 0 && self.front_writable(empty.object.is_anon());
+        if depth == 0 && self.wants_superpage() {
+            return self.fill_placed(empty, writable);
+        }
         let pfn = match Object::zero_page(self.vm, self.pin) {
             Ok(pfn) => pfn,
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
@@ -395,64 +400,6 @@ impl<M: Machine> Attempt<'_, M> {
         self.put(empty, pfn, writable, depth, || {
             self.chain.layers().len() == 1 || self.empty_but(depth)
         })
-    }
-
-    /// The access is a write and the page is in a deeper layer: brings it to the front.
-    #[inline(never)]
-    fn copy(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
-        if found.page.is_hard_busy() {
-            // A page that is being inserted may be removed again, and its frame reused.
-            return found.busy(Wanted::Soft);
-        }
-        let step = if found.object.is_anon() && self.is_own(found.depth) {
-            self.take_over(found, front.object, front.index)
-        } else {
-            let pfn = match self.vm.alloc.alloc(self.pin, Rights::User) {
-                Ok(pfn) => pfn,
-                Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
-            };
-            // The source is not held: its frame may be reused. The check detects that, but comes after the copy.
-            if pfn == found.pfn {
-                self.vm.alloc.free(self.pin, pfn);
-                return Step::Again;
-            }
-            copy_frame(&self.vm.machine, pfn, found.pfn);
-            self.vm.stats.get(self.pin).cow_copy.add(1);
-            let still = || found.object.holds(found.page, found.index);
-            let step = self.put(front, pfn, true, 0, still);
-            if matches!(step, Step::Done) && found.object.is_private() {
-                // Perhaps no mapping reaches the original any more.
-                found
-                    .object
-                    .leave_page(self.vm, self.pin, self.space.pmap_arc());
-            } else if !found.object.is_anon() {
-                // A page whose contents were seen counts as data.
-                found.page.clear_flag(Flags::UNWRITTEN);
-            }
-            step
-        };
-        match step {
-            Step::Done
-                if self.chain.layers().len() > self.vm.tuning.fault_depth
-                    && self.entry.may_fold(self.vm, self.state) =>
-            {
-                Step::Slow(Slow::Collapse)
-            }
-            step => step,
-        }
-    }
-
-    /// Whether only this space can see the layer at `depth`. That holds until a fork, which makes the check fail.
-    fn is_own(&self, depth: usize) -> bool {
-        let layer = &self.chain.layers()[depth];
-        if self.chain.knows_own(depth, self.state.bits()) {
-            return true;
-        }
-        let own = layer.may_ask(self.vm) && layer.is_own();
-        if own {
-            self.chain.set_own(depth, self.state.bits());
-        }
-        own
     }
 
     /// Inserts a fresh page into `object` and enters it.
@@ -495,34 +442,6 @@ impl<M: Machine> Attempt<'_, M> {
             object.take_back(self.vm, self.pin, index, (pfn, busy));
         }
         step
-    }
-
-    /// Moves a page that only this space can see to the front, keeping its frame, and enters it writable.
-    #[inline(never)]
-    fn take_over(&self, found: &Found<'_>, front: &Object, index: u32) -> Step {
-        let Some(busy) = found.page.try_hard_busy() else {
-            return found.busy(Wanted::Free);
-        };
-        // Once the page is in its slot, folding does not drop the front layer. A fork from then on inherits both
-        // layers, and a lookup finds the page in one of them. A fork before that may have been followed by a fold that
-        // dropped the front layer from the chain.
-        let still = || self.entry.state() == self.state;
-        if !found.page.is(found.object.identity(), found.index) {
-            return Step::Again;
-        }
-        let from = (found.index, found.pfn, &busy);
-        match found
-            .object
-            .move_page(self.vm, self.pin, from, (front, index), still)
-        {
-            Ok(true) => {}
-            Ok(false) => return Step::Again,
-            Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
-        }
-        self.vm.stats.get(self.pin).cow_move.add(1);
-        found.page.mark(marks(true));
-        // If the entry has changed since, the operation that changed it finds the page in front.
-        self.enter_busy(front, index, found.pfn, true, || self.check(0))
     }
 
     /// Enters a page that the caller holds busy and that is the right one if `check` holds: replaces any other entry.

@@ -1,5 +1,6 @@
 //! The part of faults that needs the map's lock.
 
+use super::superpage::{BLOCK_BYTES, has_block, wants};
 use super::{FaultError, Slow};
 use crate::alloc::NoMemory;
 use crate::backing::{Backing, Chain, LONGEST, Relation};
@@ -47,7 +48,7 @@ impl Space {
         if !entry.chain_slot().is_none() {
             return Ok(());
         }
-        let layer = Backing::attach_anon(vm, self.pmap_arc(), relation(entry))?;
+        let layer = Backing::attach_anon(vm, self.pmap_arc(), relation(vm, entry))?;
         entry.set_chain(vm, Some(Chain::of(layer)));
         Ok(())
     }
@@ -66,7 +67,7 @@ impl Space {
             entry.set_needs_copy(false);
             return Ok(());
         }
-        let front = Backing::attach_anon(vm, self.pmap_arc(), relation(entry))?;
+        let front = Backing::attach_anon(vm, self.pmap_arc(), relation(vm, entry))?;
         let new = old.shadowed_by(front);
         // The chain is published before the state: a fault that sees the new state sees the new chain.
         entry.succeed(vm, &pin, old, new);
@@ -131,13 +132,15 @@ impl Space {
 }
 
 /// The address relation of a new anonymous layer. A range that grows down counts from its top, so that indexes stay
-/// small and growth needs no new object.
-fn relation(entry: &MapEntry) -> Relation {
+/// small and growth needs no new object. Where superpages are wanted, indexes agree with page numbers modulo 512.
+fn relation<M: Machine>(vm: &Vm<M>, entry: &MapEntry) -> Relation {
     if entry.flags().contains(EntryFlags::GROWSDOWN) {
-        Relation::down(entry.end())
-    } else {
-        Relation::up(entry.start(), 0)
+        return Relation::down(entry.end());
     }
+    let start = entry.start();
+    let congruent = wants(vm, entry.flags()) && has_block(start, entry.end());
+    let first = (start % BLOCK_BYTES) >> PAGE_SHIFT;
+    Relation::up(start, if congruent { first } else { 0 })
 }
 
 /// Whether an entry may be extended down to `va`: each layer has indexes for the new range and has no page there, and

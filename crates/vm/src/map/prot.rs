@@ -43,5 +43,9 @@ bitflags! {
         const FILE = 1 << 10;
         /// The mapping was made of a device.
         const DEVICE = 1 << 11;
+        /// Superpages are wanted, unless they are switched off (MADV_HUGEPAGE).
+        const HUGEPAGE = 1 << 12;
+        /// Superpages are not wanted (MADV_NOHUGEPAGE).
+        const NOHUGEPAGE = 1 << 13;
     }
 }

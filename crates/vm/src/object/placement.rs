@@ -2,7 +2,8 @@
 
 use ksync::CpuPin;
 
-use super::Object;
+use super::slots::INLINE;
+use super::{Object, Slot};
 use crate::alloc::{NoMemory, Place, Placed};
 use crate::{Machine, Vm};
 
@@ -24,6 +25,12 @@ impl Object {
         let at = (Place { object, index }, &self.blocks);
         vm.alloc
             .alloc_at(pin, at, reserve, || self.has_index(index))
+    }
+
+    /// Whether a page at an index, whose slot is looked up, is the first of its leaf of the index, or one of the few that have
+    /// slots in the object: about eight times in a block of 512.
+    pub(crate) fn is_first_of_leaf((index, slot): (u32, Option<&Slot>)) -> bool {
+        slot.is_none() || (index as usize) < INLINE
     }
 
     /// Ends the reservations for blocks at and beyond an index, after a change of the size. Their pages stay. Preemptible.

@@ -14,7 +14,7 @@ use super::node::{self, At, DIGIT, Inner, Leaf, Node, Scanned, Slot};
 use crate::alloc::NoMemory;
 use crate::page::Pfn;
 
-const INLINE: usize = 4;
+pub(super) const INLINE: usize = 4;
 
 /// Leaves that one step of a walk reads, or one step of an object's end frees: bounds the time with preemption off.
 const STEP: usize = 128;

@@ -45,6 +45,7 @@ impl Pmap {
         };
         gather.free_later(vm, table);
         gather.finish(vm);
+        vm.stats.get(pin).promotions.add(1);
         true
     }
 
@@ -110,6 +111,7 @@ impl Pmap {
                     // As after `link`: the check of the fault that divides the leaf comes later.
                     ksync::fence_after_rmw();
                     self.count_made(vm, pin);
+                    vm.stats.get(pin).demotions.add(1);
                     return Ok(());
                 }
                 Err(now) => leaf = now,
@@ -239,6 +241,7 @@ impl Pmap {
                 return None;
             }
             if directory.compare_exchange(at, leaf, Pte::EMPTY).is_ok() {
+                vm.stats.get(pin).leaves_removed.add(1);
                 let emptied = directory.shrink(1);
                 return Some(Taken { emptied });
             }

@@ -73,6 +73,7 @@ impl Pmap {
             while let Some(found) = table.next(at, end) {
                 let pte = table.get(found);
                 if pte.is_large() {
+                    vm.stats.get(&ksync::pin()).leaves_removed.add(1);
                     gone.entries += ENTRIES;
                 } else {
                     self.release_below(vm, pte.pfn(), level - 1, gone);

@@ -43,6 +43,10 @@ pub enum Advice {
     DoDump,
     /// Free the pages of the file itself.
     Remove,
+    /// Superpages are wanted.
+    HugePage,
+    /// Superpages are not wanted. Those that are there stay.
+    NoHugePage,
 }
 
 impl Advice {
@@ -396,6 +400,8 @@ fn flag_change(advice: Advice) -> Option<(EntryFlags, EntryFlags)> {
         Advice::KeepOnFork => (EntryFlags::WIPEONFORK, none),
         Advice::DontDump => (none, EntryFlags::DONTDUMP),
         Advice::DoDump => (EntryFlags::DONTDUMP, none),
+        Advice::HugePage => (EntryFlags::NOHUGEPAGE, EntryFlags::HUGEPAGE),
+        Advice::NoHugePage => (EntryFlags::HUGEPAGE, EntryFlags::NOHUGEPAGE),
         _ => return None,
     })
 }

@@ -128,6 +128,7 @@ fn meminfo(out: &mut Text) -> Result<()> {
         ("Writeback:", 0),
         ("Shmem:", 0),
         ("Slab:", kib(memory.slab)),
+        ("AnonHugePages:", mem::vm().counts().leaves() * 2048),
         ("CommitLimit:", kib(total)),
         ("Committed_AS:", kib(total - free.min(total))),
         ("HugePages_Total:", 0),

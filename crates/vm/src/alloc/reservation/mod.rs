@@ -27,6 +27,7 @@ mod place;
 mod queue;
 mod run;
 
+use ksync::atomic::{AtomicBool, Ordering::Relaxed};
 use rust_alloc::boxed::Box;
 
 use self::chains::Chains;
@@ -100,6 +101,8 @@ pub(super) struct Reservations {
     chains: Chains,
     /// By domain.
     queues: Box<[Queue]>,
+    /// Whether a frame was ever marked. Atomic; set once, before the first mark.
+    marked: AtomicBool,
 }
 
 impl Reservations {
@@ -111,7 +114,14 @@ impl Reservations {
             runs: (0..runs).map(|_| Run::new()).collect(),
             chains: Chains::new(runs),
             queues: (0..domains).map(|_| Queue::new()).collect(),
+            marked: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a frame was ever marked. A caller that frees a marked frame finds that it was.
+    #[inline]
+    pub(super) fn has_marked(&self) -> bool {
+        self.marked.load(Relaxed)
     }
 
     fn first_frame(run: u32) -> Pfn {
@@ -174,6 +184,9 @@ impl Reservations {
         let mut taken = record.taken.lock();
         record.own(place);
         let pfn = first.add(place.offset());
+        if !self.has_marked() {
+            self.marked.store(true, Relaxed);
+        }
         self.pages.get(pfn).set_taken(true);
         *taken = 1;
         self.queue_of(run).add(&self.runs, run);

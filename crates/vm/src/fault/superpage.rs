@@ -1,0 +1,98 @@
+//! Faults where superpages are wanted: frames at their places, and promotion when a block has all of them.
+//!
+//! A block is 2 MiB of addresses, aligned, whose indexes are aligned, too, so that the frames of one run can be mapped by one
+//! leaf. The first fault in a block reserves a run, later ones take the frame at their place (`alloc/reservation`), and
+//! the one that takes the last frame promotes. `doc/vm-superpages.md`.
+
+use super::{Attempt, EmptySlot, Found, Step};
+use crate::alloc::{NoMemory, Placed, RUN_FRAMES, Rights};
+use crate::map::{EntryFlags, Extent};
+use crate::object::Object;
+use crate::page::{PAGE_SIZE, zero_frame};
+use crate::{Machine, Superpages, Vm};
+
+/// Bytes of a block.
+pub(super) const BLOCK_BYTES: u64 = RUN_FRAMES as u64 * PAGE_SIZE as u64;
+
+/// Whether a range of addresses contains a whole block.
+pub(super) fn has_block(start: u64, end: u64) -> bool {
+    start
+        .checked_next_multiple_of(BLOCK_BYTES)
+        .is_some_and(|base| base < end && end - base >= BLOCK_BYTES)
+}
+
+/// Whether superpages are wanted in an entry with these flags.
+#[inline(always)]
+pub(super) fn wants<M: Machine>(vm: &Vm<M>, flags: EntryFlags) -> bool {
+    match vm.superpages() {
+        Superpages::Never => false,
+        Superpages::Advised => flags.contains(EntryFlags::HUGEPAGE),
+        Superpages::Always => !flags.contains(EntryFlags::NOHUGEPAGE),
+    }
+}
+
+impl<M: Machine> Attempt<'_, M> {
+    /// Whether superpages are wanted here.
+    #[inline(always)]
+    pub(super) fn wants_superpage(&self) -> bool {
+        wants(self.vm, self.entry.flags())
+    }
+
+    /// As `fill_at`, for a page of the front layer, by the frame at its place.
+    #[inline(never)]
+    pub(super) fn fill_placed(&self, empty: EmptySlot<'_>, writable: bool) -> Step {
+        let Ok(Placed { pfn, whole }) = self.placed_frame(&empty) else {
+            return Step::Fail(NoMemory.into());
+        };
+        zero_frame(&self.vm.machine, pfn);
+        self.vm.stats.get(self.pin).zero_fill.add(1);
+        let step = self.put(empty, pfn, writable, 0, || {
+            self.chain.layers().len() == 1 || self.empty_but(0)
+        });
+        self.promoted_if(whole, step)
+    }
+
+    /// Copies a page to the front layer, to the frame at its place.
+    #[inline(never)]
+    pub(super) fn copy_placed(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
+        let Ok(Placed { pfn, whole }) = self.placed_frame(&front) else {
+            return Step::Fail(NoMemory.into());
+        };
+        let step = self.copy_to(found, front, pfn);
+        self.promoted_if(whole, step)
+    }
+
+    /// The frame at the place of an empty slot of the front layer, if the slot is in a block; or else any.
+    #[inline(never)]
+    fn placed_frame(&self, empty: &EmptySlot<'_>) -> Result<Placed, NoMemory> {
+        if !empty.object.is_anon() || !self.is_in_block(empty.index) {
+            let pfn = self.vm.alloc.alloc(self.pin, Rights::User)?;
+            return Ok(Placed { pfn, whole: false });
+        }
+        // Asked for a few times in each block only, so that a machine without free runs is not asked in each fault.
+        let reserve = Object::is_first_of_leaf((empty.index, empty.slot));
+        let object: &Object = empty.object;
+        object.placed_frame(self.vm, self.pin, empty.index, reserve)
+    }
+
+    /// Whether the fault's address, which has this index in the front layer, lies in a block that the entry maps whole.
+    fn is_in_block(&self, index: u32) -> bool {
+        let base = self.va & !(BLOCK_BYTES - 1);
+        let within = self.va - base;
+        let in_order = u64::from(index % RUN_FRAMES) * PAGE_SIZE as u64 == within;
+        let front = &self.chain.layers()[0];
+        in_order
+            && !front.relation().is_down()
+            && base >= self.entry.start()
+            && self.entry.end() - base >= BLOCK_BYTES
+    }
+
+    /// Promotes the table around the fault's address if the fault is served and has taken the last frame of a run. Without
+    /// effect if the entries do not agree. Returns `step`.
+    fn promoted_if(&self, whole: bool, step: Step) -> Step {
+        if whole && matches!(step, Step::Done) {
+            self.space.pmap().promote(self.vm, self.pin, self.va);
+        }
+        step
+    }
+}
