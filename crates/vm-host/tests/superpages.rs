@@ -304,12 +304,30 @@ fn a_change_of_one_page_divides_the_leaf() {
     }
 }
 
+/// Processors may hold a translation of either size of an address around a promotion, and some stop the machine where a
+/// fetch finds two.
+#[test]
+fn what_can_be_executed_is_not_promoted() {
+    for prot in [Prot::EXEC, Prot::ALL] {
+        let lab = Runs::new(2, 1);
+        lab.fill(0, prot);
+        (0..2).for_each(|cpu| lab.run_on(cpu));
+        let (before, interrupts) = (entries(&lab), lab.vm.machine.interrupts());
+        assert!(!lab.promote(0) && !lab.is_large(0));
+        assert_eq!(entries(&lab), before);
+        assert_eq!(lab.vm.machine.interrupts(), interrupts);
+        assert!((0..PAGES).all(|n| lab.vm.machine.fetch(n % 2, Runs::va(0, n)).is_ok()));
+        (0..2).for_each(|cpu| lab.stop_on(cpu));
+        lab.finish();
+    }
+}
+
 #[test]
 fn a_whole_leaf_is_protected_as_one() {
-    let lab = Runs::promoted(2, Prot::ALL);
+    let lab = Runs::promoted(2, Prot::WRITE);
     (0..2).for_each(|cpu| lab.run_on(cpu));
     (0..2).for_each(|cpu| lab.write(cpu, 7, 70).unwrap());
-    let steps = [(true, false), (false, true), (false, true)];
+    let steps = [(true, false), (true, false), (false, true)];
     for (step, (write_too, exec)) in steps.into_iter().enumerate() {
         let revoke = Revoke {
             write: write_too,
@@ -318,14 +336,13 @@ fn a_whole_leaf_is_protected_as_one() {
         let mut gather = Gather::new();
         lab.pmap
             .protect_range(&lab.vm, BASE, BASE + LARGE, revoke, &mut gather);
-        assert_eq!(gather.is_empty(), step == 2, "nothing is left to withdraw");
+        assert_eq!(gather.is_empty(), step != 0, "nothing is left to withdraw");
         assert!(!gather.is_full() && lab.is_large(0));
         gather.finish(&lab.vm);
         for n in [0, 7, 511] {
             assert_eq!(lab.write(1, n, 0), Err(FORBIDDEN));
             assert!(lab.read(1, n).is_ok());
-            let fetch = lab.vm.machine.fetch(0, Runs::va(0, n));
-            assert_eq!(fetch.is_err(), step > 0);
+            assert!(lab.vm.machine.fetch(0, Runs::va(0, n)).is_err());
             assert!(lab.lookup(0, n).unwrap().is_dirty());
         }
     }

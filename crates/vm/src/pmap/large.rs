@@ -8,6 +8,9 @@
 //! which take no lock, wait; hardware marks no entry that is not present. A leaf with W has D from its first moment, so
 //! that no store through it has a mark to make; where a leaf is removed, A and D go to the pages *before* that, so that
 //! a scan which finds the address empty finds the marks. `doc/vm-superpages.md` has the time lines.
+//!
+//! No leaf is executable. Between a promotion or a demotion and its flush, a CPU may hold translations of both sizes of an
+//! address, and many processors stop the machine where an instruction fetch finds both.
 
 use core::ops::Range;
 
@@ -29,7 +32,7 @@ const MARKS: u64 = Pte::A | Pte::D;
 
 impl Pmap {
     /// Replaces the 512 entries around `va` by one leaf of 2 MiB, if they map the frames of an aligned run in order, with
-    /// the same rights. Returns whether it did. The caller holds no lock.
+    /// the same rights, and not for execution. Returns whether it did. The caller holds no lock.
     ///
     /// CPUs may use the old translations, which agree with the leaf, until this has flushed everything of the pmap. It is
     /// listed meanwhile, so an operation that takes the leaf away earlier flushes everything, too.
@@ -307,11 +310,12 @@ struct Taken {
 
 impl Table<'_> {
     /// Freezes all entries of this level-1 table and returns the leaf that says what they say, with A and D if one of them
-    /// has it. `None`, with all entries as they were, if they do not map an aligned run, in order, with the same rights.
-    /// The caller holds the lock.
+    /// has it. `None`, with all entries as they were, if they do not map an aligned run, in order, with the same rights,
+    /// or if code may be fetched through them: see the module. The caller holds the lock.
     fn freeze(&self) -> Option<Pte> {
         let first = self.get(0).without(MARKS);
-        if !first.is_present() || !first.pfn().index().is_multiple_of(ENTRIES) {
+        let fits = first.is_present() && first.pfn().index().is_multiple_of(ENTRIES);
+        if !fits || first.is_executable() {
             return None;
         }
         let mut leaf = first.with(Pte::PS);
