@@ -31,6 +31,8 @@ thread_local! {
     static ASKED: Cell<usize> = const { Cell::new(0) };
     /// Number of requests with preemption off, as under a spin lock.
     static PINNED: Cell<usize> = const { Cell::new(0) };
+    /// What is called at each request.
+    static ALSO: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
 /// Whether the caller has preemption off.
@@ -82,6 +84,11 @@ unsafe impl GlobalAlloc for Heap {
         if refuses(layout) {
             return std::ptr::null_mut();
         }
+        // Not for requests that it makes itself.
+        if let Some(also) = ALSO.take() {
+            also();
+            ALSO.set(Some(also));
+        }
         LIVE.set(LIVE.get() + layout.size() as isize);
         // SAFETY: the caller's conditions are the same.
         unsafe { System.alloc(layout) }
@@ -121,6 +128,14 @@ pub fn spare<R>(without: impl FnOnce(), act: impl FnOnce() -> R) -> R {
     KNOWN.set(known.map(|kind| if spared.contains(&kind) { (0, 0) } else { kind }));
     let result = act();
     KNOWN.set(known);
+    result
+}
+
+/// Calls `also` at each request of `act`, as the heap of a kernel takes frames for some.
+pub fn with_each<R>(also: fn(), act: impl FnOnce() -> R) -> R {
+    ALSO.set(Some(also));
+    let result = act();
+    ALSO.set(None);
     result
 }
 

@@ -2,7 +2,6 @@
 
 use rust_alloc::vec::Vec;
 
-use super::reservation::Wrong;
 use super::{MAX_ORDER, PageAllocator};
 use crate::page::{Page, Pfn, State};
 
@@ -41,17 +40,38 @@ pub enum Inconsistency {
     NoMemory,
 }
 
+/// What the check notes. Made before it walks anything: the heap takes its frames from the lists that are walked, and a
+/// frame that moves meanwhile would be seen twice or not at all.
+struct Notes {
+    seen: Seen,
+    /// Frames that are reserved and not taken, by domain.
+    untaken: Vec<usize>,
+    /// Whether a run is in a queue, by run.
+    queued: Vec<bool>,
+}
+
+impl Notes {
+    fn new(frames: usize, domains: usize, runs: usize) -> Result<Notes, Inconsistency> {
+        Ok(Notes {
+            seen: Seen(filled(frames.div_ceil(64), 0)?),
+            untaken: filled(domains, 0)?,
+            queued: filled(runs, false)?,
+        })
+    }
+}
+
+fn filled<T: Clone>(len: usize, with: T) -> Result<Vec<T>, Inconsistency> {
+    let mut words = Vec::new();
+    let room = words.try_reserve_exact(len);
+    room.map_err(|_| Inconsistency::NoMemory)?;
+    words.resize(len, with);
+    Ok(words)
+}
+
 /// One bit a frame.
 struct Seen(Vec<u64>);
 
 impl Seen {
-    fn new(frames: usize) -> Option<Seen> {
-        let mut words = Vec::new();
-        words.try_reserve_exact(frames.div_ceil(64)).ok()?;
-        words.resize(frames.div_ceil(64), 0);
-        Some(Seen(words))
-    }
-
     /// Returns whether it had been seen before.
     fn mark(&mut self, pfn: Pfn) -> bool {
         let (word, bit) = (pfn.index() / 64, 1 << (pfn.index() % 64));
@@ -67,7 +87,8 @@ impl Seen {
 
 impl PageAllocator {
     /// Walks every list and magazine and verifies that each free frame is in one place and in the state it must have.
-    /// No CPU may allocate or free meanwhile. Takes the domains' locks one after the other, for long.
+    /// No CPU may allocate or free meanwhile; the check itself allocates from the heap first, and then no more. Takes the
+    /// domains' locks one after the other, for long.
     ///
     /// # Errors
     ///
@@ -86,12 +107,14 @@ impl PageAllocator {
         &self,
         in_use: &mut dyn FnMut(Pfn, &Page),
     ) -> Result<Census, Inconsistency> {
-        let mut seen = Seen::new(self.pages.len()).ok_or(Inconsistency::NoMemory)?;
+        let runs = self.reservations.as_ref().map_or(0, |r| r.len() as usize);
+        let mut notes = Notes::new(self.pages.len(), self.domains.len(), runs)?;
         let mut census = Census::default();
         for domain in 0..self.domains.len() {
-            census.listed += self.check_domain(domain, &mut seen)?;
+            census.listed += self.check_domain(domain, &mut notes.seen)?;
         }
-        census.reserved = self.check_reservations(&mut seen)?;
+        census.reserved = self.check_reservations(&mut notes)?;
+        let mut seen = notes.seen;
         for pfn in self.cpus.iter().flat_map(|cpu| cpu.iter()) {
             self.check_frame(pfn, &mut seen)?;
             if self.pages.get(pfn).state() != State::Allocated {
@@ -127,30 +150,23 @@ impl PageAllocator {
     }
 
     /// Returns the frames that are reserved and not taken.
-    fn check_reservations(&self, seen: &mut Seen) -> Result<usize, Inconsistency> {
+    fn check_reservations(&self, notes: &mut Notes) -> Result<usize, Inconsistency> {
         let Some(reservations) = &self.reservations else {
             return Ok(0);
         };
-        let mut counts = Vec::new();
-        let domains = self.domains.len();
-        let room = counts.try_reserve_exact(domains);
-        room.map_err(|_| Inconsistency::NoMemory)?;
-        counts.resize(domains, 0);
+        let counts = &mut notes.untaken;
         let mut found = Ok(());
-        let result = reservations.check(&mut |pfn| {
+        let result = reservations.check(&mut notes.queued, &mut |pfn| {
             let page = self.pages.get(pfn);
             counts[page.domain()] += 1;
-            found = found.and_then(|()| self.check_frame(pfn, seen));
+            found = found.and_then(|()| self.check_frame(pfn, &mut notes.seen));
             if page.state() != State::Allocated {
                 found = found.and(Err(Inconsistency::InUse(pfn)));
             }
         });
         found?;
-        result.map_err(|wrong| match wrong {
-            Wrong::Run(first) => Inconsistency::BadReservation(first),
-            Wrong::NoMemory => Inconsistency::NoMemory,
-        })?;
-        match (0..domains).find(|&domain| counts[domain] != self.untaken(domain)) {
+        result.map_err(Inconsistency::BadReservation)?;
+        match (0..counts.len()).find(|&domain| counts[domain] != self.untaken(domain)) {
             Some(domain) => Err(Inconsistency::BadCount(domain)),
             None => Ok(counts.iter().sum()),
         }

@@ -1,40 +1,37 @@
 //! Consistency check of the reservations.
 
 use ksync::atomic::Ordering::Relaxed;
-use rust_alloc::vec::Vec;
 
 use super::Reservations;
 use super::place::{Place, RUN_FRAMES};
 use super::run::NO_RUN;
 use crate::page::Pfn;
 
-/// What is wrong.
-pub(in crate::alloc) enum Wrong {
-    /// The records of the run that begins here contradict each other, or those of no run in particular.
-    Run(Pfn),
-    /// No memory for the check.
-    NoMemory,
-}
-
 impl Reservations {
     /// Calls `free` with each frame that belongs to a reservation and is not taken. Each run must be in the chain and in
-    /// the queue in which it must be, and in no other; no CPU may use the allocator meanwhile.
+    /// the queue in which it must be, and in no other; no CPU may use the allocator meanwhile. `queued` has a place for
+    /// each run, and none is true; it is the caller's, because the check allocates nothing.
     ///
     /// # Errors
-    /// The first run that is wrong.
-    pub(in crate::alloc) fn check(&self, free: &mut dyn FnMut(Pfn)) -> Result<(), Wrong> {
-        let queued = self.queued()?;
+    /// The first frame of the first run whose records contradict each other; [`Pfn::NONE`] if those of no run in particular
+    /// do.
+    pub(in crate::alloc) fn check(
+        &self,
+        queued: &mut [bool],
+        free: &mut dyn FnMut(Pfn),
+    ) -> Result<(), Pfn> {
+        self.find_queued(queued)?;
         let mut owned = 0;
         for (n, run) in (0..).zip(&*self.runs) {
             let (owner, taken) = (run.owner(), *run.taken.lock());
             let gives = owner.is_some() && taken != RUN_FRAMES;
             if queued[n as usize] != gives {
-                return Err(Wrong::Run(Self::first_frame(n)));
+                return Err(Self::first_frame(n));
             }
             let Some(owner) = owner else { continue };
             owned += 1;
             if taken != self.count_taken(n) || taken == 0 || !self.is_chained(n, owner) {
-                return Err(Wrong::Run(Self::first_frame(n)));
+                return Err(Self::first_frame(n));
             }
             let frames = (0..RUN_FRAMES).map(|at| Self::first_frame(n).add(at));
             frames
@@ -44,7 +41,7 @@ impl Reservations {
         if self.chains.len(&self.runs) == owned {
             Ok(())
         } else {
-            Err(Wrong::Run(Pfn::NONE))
+            Err(Pfn::NONE)
         }
     }
 
@@ -59,13 +56,8 @@ impl Reservations {
             || self.chains.lock(owner).find(&self.runs, owner) == Some(run)
     }
 
-    /// For each run, whether it is in its domain's queue.
-    fn queued(&self) -> Result<Vec<bool>, Wrong> {
-        let mut queued = Vec::new();
-        queued
-            .try_reserve_exact(self.runs.len())
-            .map_err(|_| Wrong::NoMemory)?;
-        queued.resize(self.runs.len(), false);
+    /// Notes each run that is in its domain's queue.
+    fn find_queued(&self, queued: &mut [bool]) -> Result<(), Pfn> {
         for queue in &self.queues {
             let (mut wrong, mut last) = (None, NO_RUN);
             let newest = queue.for_each(&self.runs, |run, before| {
@@ -80,9 +72,9 @@ impl Reservations {
             });
             let wrong = wrong.or((newest != last).then_some(last.min(newest)));
             if let Some(run) = wrong {
-                return Err(Wrong::Run(Self::first_frame(run)));
+                return Err(Self::first_frame(run));
             }
         }
-        Ok(queued)
+        Ok(())
     }
 }

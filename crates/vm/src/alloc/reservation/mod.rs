@@ -36,7 +36,6 @@ use self::run::Run;
 use crate::page::{PageArray, Pfn};
 
 pub use self::blocks::Blocks;
-pub(super) use self::check::Wrong;
 pub use self::place::{Place, RUN_FRAMES, RUN_ORDER};
 
 /// A frame for a page.
