@@ -58,7 +58,7 @@ pub fn admit() -> Result<(), NoMemory> {
     admitted.then_some(()).ok_or(NoMemory)
 }
 
-/// Waits until there is memory for another process, or for an object that goes away when a process ends. So a caller that
+/// Waits until there is memory for another process, or for an object that goes away when a process ends, such as a mapping. So a caller that
 /// asks for much waits for other processes to give memory back, instead of failing because they have it. Called in a thread
 /// that may sleep.
 ///

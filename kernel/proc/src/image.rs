@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use ::vm::space::{MapArgs, Source};
-use ::vm::{EntryFlags, MapProt as Prot, NoMemory, ObjectRef, Space, VmError};
+use ::vm::{EntryFlags, FaultError, MapProt as Prot, NoMemory, ObjectRef, Space, VmError};
 use elfload::stack::Strings;
 use elfload::{AuxInfo, ElfError, Header, Image, PAGE, Segment, StackError, StackImage};
 use mem::vm;
@@ -15,7 +15,7 @@ use task::account::charge_large;
 use vfs::{ExecFile, FsError};
 
 use super::layout::Layout;
-use super::with_fs;
+use super::{oom, with_fs};
 
 /// Most scripts on the way to a program, each the interpreter of the one before (execve(2): ELOOP beyond).
 const DEPTH_MAX: usize = 5;
@@ -466,12 +466,18 @@ fn fixed(start: u64, end: u64, prot: Prot) -> MapArgs<'static> {
     MapArgs::anon(end - start, prot).at(start)
 }
 
-fn write_all(space: &Space, at: u64, bytes: &[u8]) -> Result<(), ExecError> {
-    match space.write_at(vm(), at, bytes) {
-        Ok(n) if n == bytes.len() => Ok(()),
-        Ok(_) => Err(ExecError::Space),
-        Err(_) => Err(ExecError::NoMemory),
+/// Writes to a new space. Waits for memory, as a fault of the program would.
+fn write_all(space: &Space, mut at: u64, mut bytes: &[u8]) -> Result<(), ExecError> {
+    let mut tries = 0;
+    while !bytes.is_empty() {
+        match space.write_at(vm(), at, bytes) {
+            Ok(n) => (at, bytes) = (at + n as u64, &bytes[n..]),
+            Err(FaultError::NoMemory) if oom::reclaim_for(tries) => tries += 1,
+            Err(FaultError::NoMemory) => return Err(ExecError::NoMemory),
+            Err(_) => return Err(ExecError::Space),
+        }
     }
+    Ok(())
 }
 
 fn zeroed(len: usize) -> Result<Vec<u8>, ExecError> {

@@ -204,15 +204,15 @@ fn any_mapping(
     found
 }
 
-/// Checks limits and free memory for a new mapping. With `over`, the mapping replaces those in the `len` bytes from
-/// there.
+/// Checks limits for a new mapping, and waits for free memory: as on Linux, a program is not refused one because another
+/// program has taken all memory at that moment. With `over`, the mapping replaces those in the `len` bytes from there.
 ///
 /// # Errors
 /// ENOMEM.
 #[inline(always)]
 fn admit_map(len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
     charge(proc::current().process(), len, data, over)?;
-    Ok(mem::admit()?)
+    Ok(mem::admit_process()?)
 }
 
 /// The address for mmap to map at, and the flags that say how binding it is.
@@ -520,7 +520,7 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
     if has(nr::MREMAP_FIXED) && to < vm::space::USER_LOW {
         return Err(Errno::EPERM);
     }
-    mem::admit()?;
+    mem::admit_process()?;
     let target = match (has(nr::MREMAP_FIXED), has(nr::MREMAP_MAYMOVE)) {
         (true, _) => RemapTarget::Fixed(to),
         (false, true) => RemapTarget::MayMove,
@@ -725,7 +725,7 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
     let (old_end, new_end) = (pages(now.end)?, pages(want)?);
     if new_end > old_end {
         charge(process, new_end - old_end, true, None).ok()?;
-        mem::admit().ok()?;
+        mem::admit_process().ok()?;
         let mut place = MapFlags {
             fixed: true,
             noreplace: true,

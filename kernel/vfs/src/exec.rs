@@ -72,7 +72,7 @@ impl ExecFile {
         if !matches!(inode.node, Node::File(_)) {
             return Err(FsError::Access);
         }
-        mem::admit().map_err(|_| FsError::NoMemory)?;
+        mem::admit_process().map_err(|_| FsError::NoMemory)?;
         let data = Regular::open(inode, Use::Run)?;
         let often = inode.is_run_often();
         // Charged to no user, because a cached file outlives the process that executed it first.
