@@ -35,7 +35,7 @@ use ksync::{CpuPin, PerCpu};
 use self::domain::Domain;
 use self::inject::Injector;
 use self::magazine::{Gate, Magazine};
-use self::reservation::Reservations;
+use self::reservation::{Broken, Reservations};
 
 pub use self::check::{Census, Inconsistency};
 pub use self::magazine::CpuStats;
@@ -46,6 +46,10 @@ use crate::Machine;
 use crate::page::{Flags, PageArray, Pfn, State};
 
 pub use crate::page::MAX_ORDER;
+
+/// Reservations that a request for a run breaks at most. A program chooses which frames of its runs are free, so breaking
+/// all of them may give no two frames side by side; and preemption is off.
+const RUN_BREAKS: usize = 16;
 
 /// There is no memory for a request of these rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,7 +203,7 @@ impl PageAllocator {
     ///
     /// # Errors
     ///
-    /// [`NoMemory`] if no domain has such a run to spare, if `order` exceeds [`MAX_ORDER`], or if the injector fails
+    /// [`NoMemory`] if no domain has such a run to spare, or a few reservations that are broken for it leave none, if `order` exceeds [`MAX_ORDER`], or if the injector fails
     /// the request.
     pub fn alloc_order(&self, pin: &CpuPin, order: u8, rights: Rights) -> Result<Pfn, NoMemory> {
         if order == 0 {
@@ -211,22 +215,30 @@ impl PageAllocator {
         if order > MAX_ORDER || self.injected(cpu, rights) {
             return Err(NoMemory);
         }
-        // No reserve is touched while a reservation can be broken.
-        while self.may_break() {
+        // No reserve is touched while a reservation can be broken, up to a number of them.
+        let mut breaks = RUN_BREAKS;
+        while breaks != 0 && self.may_break() {
             if let Some(run) = self.take_run(cpu, order, Rights::User) {
                 return Ok(run);
             }
-            self.break_for(cpu);
+            breaks -= usize::from(self.break_one(cpu) == Broken::One);
         }
         loop {
             if let Some(run) = self.take_run(cpu, order, rights) {
                 return Ok(run);
             }
-            if !self.break_for(cpu) {
-                // Once more, for another CPU may have broken one since.
-                let last = || self.take_run(cpu, order, rights);
-                let broken = self.reservations.is_some().then(last).flatten();
-                return broken.ok_or(NoMemory);
+            if breaks == 0 {
+                return Err(NoMemory);
+            }
+            match self.break_one(cpu) {
+                Broken::One => breaks -= 1,
+                Broken::UnderWay => {}
+                Broken::Nothing => {
+                    // Once more, for another CPU may have broken one since.
+                    let last = || self.take_run(cpu, order, rights);
+                    let broken = self.reservations.is_some().then(last).flatten();
+                    return broken.ok_or(NoMemory);
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use rust_alloc::boxed::Box;
 
 use super::magazine::{BURST, Magazine};
 use super::reservation::{
-    Blocks, Ended, Place, Placed, RUN_FRAMES, RUN_ORDER, Reservations, Returned,
+    Blocks, Broken, Ended, Place, Placed, RUN_FRAMES, RUN_ORDER, Reservations, Returned,
 };
 use super::{NoMemory, PageAllocator, Rights};
 use crate::page::{Flags, Pfn, State};
@@ -153,27 +153,32 @@ impl PageAllocator {
         self.break_for(self.cpus.get(pin))
     }
 
+    /// As [`break_oldest`](PageAllocator::break_oldest).
     pub(super) fn break_for(&self, cpu: &Magazine) -> bool {
+        self.break_one(cpu) != Broken::Nothing
+    }
+
+    /// As `break_for`; says what came of it.
+    pub(super) fn break_one(&self, cpu: &Magazine) -> Broken {
         let Some(reservations) = &self.reservations else {
-            return false;
+            return Broken::Nothing;
         };
         for &domain in &self.nearest[cpu.domain] {
             match reservations.end_oldest(usize::from(domain)) {
-                Ok(ended) => {
-                    if let Some(ended) = ended {
-                        self.pass_on(cpu, ended);
-                    }
-                    return true;
+                Ok(Some(ended)) => {
+                    self.pass_on(cpu, ended);
+                    return Broken::One;
                 }
+                Ok(None) => return Broken::UnderWay,
                 Err(true) => {
                     // By a CPU that is pinned, so this takes a few thousand instructions.
                     ksync::relax();
-                    return true;
+                    return Broken::UnderWay;
                 }
                 Err(false) => {}
             }
         }
-        false
+        Broken::Nothing
     }
 
     /// Passes the frames of an ended reservation on to the buddy system.

@@ -82,6 +82,17 @@ impl Ended {
     }
 }
 
+/// What came of breaking a reservation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Broken {
+    /// One was broken.
+    One,
+    /// Another CPU is breaking or ending one, or has just done so.
+    UnderWay,
+    /// There is none.
+    Nothing,
+}
+
 /// What became of frames that were given back.
 pub(super) enum Returned {
     /// Their run has them again.
