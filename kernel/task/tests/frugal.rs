@@ -25,7 +25,7 @@ hal::machine_static! {
 }
 
 #[test]
-fn an_id_that_has_its_slot_costs_no_memory() {
+fn a_table_of_ids_with_a_slot_for_an_id_does_not_grow() {
     on(1, || {
         assert!(blocks(|| TABLE.grow(7)) > 0);
         assert_eq!(blocks(|| TABLE.grow(8)), 0);
