@@ -198,7 +198,10 @@ fn unmapped_in_part() -> Verdict {
             }
         }
     }
-    let is_gone = |n: u64| gone.iter().any(|(page, pages)| (*page..page + pages).contains(&n));
+    let is_gone = |n: u64| {
+        gone.iter()
+            .any(|(page, pages)| (*page..page + pages).contains(&n))
+    };
     (0..PAGES)
         .filter(|n| !is_gone(*n))
         .try_for_each(|n| region.check(n, 1, 1))
@@ -274,12 +277,16 @@ fn in_threads() -> Verdict {
                     region.is_zero(n, 1)?;
                     region.fill(n, 1, 1);
                 }
-                mine().try_for_each(|n| region.check(n, 1, 1)).map_err(|e| format!("{round}: {e}"))?;
+                mine()
+                    .try_for_each(|n| region.check(n, 1, 1))
+                    .map_err(|e| format!("{round}: {e}"))?;
             }
             Ok(())
         };
         let threads: Vec<_> = (0..THREADS).map(|n| scope.spawn(move || work(n))).collect();
-        let ended = threads.into_iter().map(|t| t.join().map_err(|_| String::from("panic"))?);
+        let ended = threads
+            .into_iter()
+            .map(|t| t.join().map_err(|_| String::from("panic"))?);
         ended.collect::<Verdict>()
     })?;
     region.check(0, PAGES, 1)
@@ -298,7 +305,10 @@ fn refused() -> Verdict {
     }
 }
 
-const TESTS: &[(&str, fn() -> Verdict)] = &[
+/// A test, by name.
+type Test = (&'static str, fn() -> Verdict);
+
+const TESTS: &[Test] = &[
     ("touched", touched),
     ("populated", populated),
     ("forked", forked),
