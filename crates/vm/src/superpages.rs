@@ -33,7 +33,7 @@ impl Superpages {
 pub(crate) struct SuperpageSetting(AtomicU8);
 
 impl SuperpageSetting {
-    pub(crate) const fn new(which: Superpages) -> Self {
+    pub(crate) fn new(which: Superpages) -> Self {
         SuperpageSetting(AtomicU8::new(which as u8))
     }
 
