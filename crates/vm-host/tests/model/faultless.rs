@@ -121,7 +121,7 @@ fn play_blocks(ops: &[Op], injector: u32, tuning: Tuning) {
 }
 
 proptest! {
-    #![proptest_config(config(60))]
+    #![proptest_config(config(30))]
 
     /// Programs get superpages.
     #[test]
