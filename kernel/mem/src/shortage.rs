@@ -66,16 +66,15 @@ pub fn admit() -> Result<(), NoMemory> {
 /// [`NoMemory`] if there is none for a long time, the thread is killed, or the failure injector makes this call fail.
 #[inline]
 pub fn admit_process() -> Result<(), NoMemory> {
-    let pin = ksync::pin();
-    let alloc = &vm().alloc;
-    if alloc.inject(&pin) {
-        return Err(NoMemory);
-    }
-    if !alloc.low_memory() {
+    if admit().is_ok() {
         return Ok(());
     }
-    drop(pin);
-    wait_for_room()
+    // Without a shortage it was the injector.
+    if vm().alloc.low_memory() {
+        wait_for_room()
+    } else {
+        Err(NoMemory)
+    }
 }
 
 /// Waits until there is memory, before the caller changes something that it already has and that it may have many of. Called
