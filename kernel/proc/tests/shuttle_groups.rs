@@ -318,23 +318,14 @@ fn in_session(n: usize, shell: impl Fn() + Copy + Send + Sync + 'static) {
     });
 }
 
-/// A member that could continue the stopped one by its parent ends just when that parent, which ends, has given it to init.
-#[test]
-fn a_member_that_ends_when_its_parent_has_given_it_away_leaves_none_stopped() {
-    in_session(0, || {
+/// As [`in_session`], with a shell whose only child runs `scene`, which returns a child of its own that is stopped, and ends. The kernel
+/// continues the stopped one.
+fn leaves_no_orphan_stopped(n: usize, scene: impl Fn() -> u32 + Copy + Send + Sync + 'static) {
+    in_session(n, move || {
         let pids = Pids::default();
         let theirs = pids.clone();
         let parent = fork(move || {
-            let own = me().pid();
-            let stops = idler();
-            assert_eq!(setpgid(stops, stops), Ok(()));
-            let ends = fork(move || {
-                until(|| me().ppid() != own);
-                0
-            });
-            assert_eq!(setpgid(ends, stops), Ok(()));
-            stop(stops);
-            theirs.set(0, stops);
+            theirs.set(0, scene());
             0
         });
         until(|| pids.get(0) != 0);
@@ -345,25 +336,32 @@ fn a_member_that_ends_when_its_parent_has_given_it_away_leaves_none_stopped() {
     });
 }
 
+/// A member that could continue the stopped one by its parent ends just when that parent, which ends, has given it to init.
+#[test]
+fn a_member_that_ends_when_its_parent_has_given_it_away_leaves_none_stopped() {
+    leaves_no_orphan_stopped(0, || {
+        let own = me().pid();
+        let stops = idler();
+        assert_eq!(setpgid(stops, stops), Ok(()));
+        let ends = fork(move || {
+            until(|| me().ppid() != own);
+            0
+        });
+        assert_eq!(setpgid(ends, stops), Ok(()));
+        stop(stops);
+        stops
+    });
+}
+
 /// A process begins a stop while its parent moves it to a group of its own. Its new group knows that it is stopped.
 #[test]
 fn a_stop_is_known_to_the_group_that_the_process_is_moved_to() {
-    in_session(1, || {
-        let pids = Pids::default();
-        let theirs = pids.clone();
-        let parent = fork(move || {
-            let stops = idler();
-            kill_pid(stops, sig::STOP).expect("a child");
-            assert_eq!(setpgid(stops, stops), Ok(()));
-            until(|| poll_event(Children::Pid(stops)).is_some());
-            theirs.set(0, stops);
-            0
-        });
-        until(|| pids.get(0) != 0);
-        let stopped = ids::find_process(pids.get(0));
-        assert_eq!(wait(Children::Pid(parent)), Ok((parent, exited(0))));
-        // SIGHUP ends it. It may be gone already.
-        until(|| stopped.as_ref().is_none_or(|p| p.is_ending()));
+    leaves_no_orphan_stopped(1, || {
+        let stops = idler();
+        kill_pid(stops, sig::STOP).expect("a child");
+        assert_eq!(setpgid(stops, stops), Ok(()));
+        until(|| poll_event(Children::Pid(stops)).is_some());
+        stops
     });
 }
 
