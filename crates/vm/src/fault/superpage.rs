@@ -71,8 +71,9 @@ impl<M: Machine> Attempt<'_, M> {
         }
         // Asked for a few times in each block only, so that a machine without free runs is not asked in each fault.
         let reserve = Object::is_first_of_leaf((empty.index, empty.slot));
-        let object: &Object = empty.object;
-        object.placed_frame(self.vm, self.pin, empty.index, reserve)
+        empty
+            .object
+            .placed_frame(self.vm, self.pin, empty.index, reserve)
     }
 
     /// Whether the fault's address, which has this index in the front layer, lies in a block that the entry maps whole.
