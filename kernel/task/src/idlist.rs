@@ -93,10 +93,14 @@ impl<R: Role> IdList<R> {
 
     /// Appends member `id`, which must be on no list of this kind.
     pub fn push_back(&mut self, pin: &CpuPin, id: u32) {
-        let Some(links) = R::links(pin, id) else {
-            debug_assert!(false, "listing an unpublished number {id}");
-            return;
-        };
+        match R::links(pin, id) {
+            Some(links) => self.append(pin, id, links),
+            None => debug_assert!(false, "listing an unpublished number {id}"),
+        }
+    }
+
+    /// As [`push_back`](Self::push_back), for a caller that has the member: `links` are its links.
+    pub fn append(&mut self, pin: &CpuPin, id: u32, links: &IdLinks) {
         debug_assert!(!links.linked(), "number {id} is already listed");
         match self.first().and_then(|head| R::links(pin, head)) {
             Some(head) => {

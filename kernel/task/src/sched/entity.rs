@@ -70,12 +70,15 @@ pub struct Entity {
     slack: AtomicU64,
     /// The slack that setting 0 restores: the creator's. Constant.
     usual_slack: u64,
-    /// Whether it counts as of nice 0 at least, whatever its nice value and policy. Atomic; it stays so.
-    hurried: AtomicBool,
-    /// Whether it counts so until it enters user mode. Atomic.
-    lent: AtomicBool,
+    /// Why it counts as of nice 0 at least, whatever its nice value and policy: [`HURRIED`], [`LENT`], both or neither. Atomic.
+    raised: AtomicU8,
     affinity: CpuMask,
 }
+
+/// It stays raised.
+const HURRIED: u8 = 1;
+/// It is raised until it enters user mode.
+const LENT: u8 = 2;
 
 /// The timer slack of the first threads, in nanoseconds.
 const SLACK_NS: u64 = 50_000;
@@ -96,8 +99,7 @@ impl Entity {
             reset_on_fork: AtomicBool::new(false),
             slack: AtomicU64::new(SLACK_NS),
             usual_slack: SLACK_NS,
-            hurried: AtomicBool::new(false),
-            lent: AtomicBool::new(false),
+            raised: AtomicU8::new(0),
             affinity: affinity.copy(),
         };
         e.reweigh();
@@ -155,23 +157,23 @@ impl Entity {
     pub(super) fn hurry(&self) -> bool {
         let had_less = self.weight() < NICE_0_WEIGHT;
         // In any case: its nice value and policy may still change.
-        self.hurried.store(true, Ordering::Relaxed);
+        self.raised.fetch_or(HURRIED, Ordering::Relaxed);
         had_less
     }
 
     /// Whether the thread has at least the weight of nice 0, whatever its nice value and policy.
     pub(super) fn is_hurried(&self) -> bool {
-        self.hurried.load(Ordering::Relaxed) || self.lent.load(Ordering::Relaxed)
+        self.raised.load(Ordering::Relaxed) != 0
     }
 
     /// As [`Self::hurry`], until [`Self::give_back`].
     pub(super) fn lend(&self) -> bool {
-        self.weight() < NICE_0_WEIGHT && !self.lent.swap(true, Ordering::SeqCst)
+        self.weight() < NICE_0_WEIGHT && self.raised.fetch_or(LENT, Ordering::SeqCst) & LENT == 0
     }
 
     /// Ends [`Self::lend`].
     pub(super) fn give_back(&self) {
-        self.lent.store(false, Ordering::SeqCst);
+        self.raised.fetch_and(!LENT, Ordering::SeqCst);
     }
 
     /// The nice value, -20..=19.

@@ -146,39 +146,56 @@ impl Queue {
         self.queued_weight += t.sched.count_weight();
         let first = self.base + u64::from(!self.is_open());
         let b = bucket(vt).clamp(first, self.base + BUCKETS - 1);
-        if woken && b == self.base {
-            t.sched.set_list(WOKEN);
-            self.woken.push_back(pin, t.tid());
-            return vt.max(self.base_vt());
-        }
-        let slot = (b % BUCKETS) as usize;
-        t.sched.set_list(slot as u8);
-        self.buckets[slot].push_back(pin, t.tid());
-        self.used |= 1 << slot;
+        let (name, list) = if woken && b == self.base {
+            (WOKEN, &mut self.woken)
+        } else {
+            let slot = b % BUCKETS;
+            self.used |= 1 << slot;
+            (slot as u8, &mut self.buckets[slot as usize])
+        };
+        t.sched.set_list(name);
+        list.append(pin, t.tid(), &t.run_links);
         vt.max(b << BUCKET_SHIFT)
     }
 
     /// Takes the thread that is to run next off the queue. With `running`, the virtual time of a thread that may go on: `None` if
     /// that one is to run first.
     pub fn pop<'p>(&mut self, pin: &'p CpuPin, running: Option<u64>) -> Option<&'p Thread> {
-        let before = |due| running.is_some_and(|vt| bucket(vt) < due);
         let weight = self.running_weight;
+        let t = self.pop_first(pin)?;
+        if bucket(t.sched.vt()) <= self.base {
+            return Some(t);
+        }
+        self.pop_later(pin, t, running, weight)
+    }
+
+    /// The rest of [`pop`](Self::pop) where `t`, taken off the queue, was past the ring when it was added, and its time has not
+    /// come yet. `weight` is that of the thread that may go on.
+    #[cold]
+    fn pop_later<'p>(
+        &mut self,
+        pin: &'p CpuPin,
+        mut t: &'p Thread,
+        running: Option<u64>,
+        weight: u64,
+    ) -> Option<&'p Thread> {
+        let before = |due| running.is_some_and(|vt| bucket(vt) < due);
         for _ in 0..PUT_BACK {
-            let t = self.pop_first(pin)?;
             let due = bucket(t.sched.vt());
             if due <= self.base || self.used == 0 && !before(due) {
-                return Some(t);
+                break;
             }
-            // Its time was past the ring when it was added, and has not come yet.
             self.push(pin, t, t.sched.vt(), false);
             if self.first().is_some_and(before) {
                 self.running_weight = weight;
                 return None;
             }
+            t = self.pop_first(pin)?;
         }
-        self.pop_first(pin)
+        Some(t)
     }
 
+    #[inline]
     fn pop_first<'p>(&mut self, pin: &'p CpuPin) -> Option<&'p Thread> {
         let tid = match self.woken.pop_front(pin) {
             Some(tid) => tid,
