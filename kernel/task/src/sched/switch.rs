@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 use ksync::atomic::Ordering;
 
-use ksync::{CpuPin, Run};
+use ksync::CpuPin;
 
 use super::balance::{self, Steal};
 use super::cpu::{Cpu, TICK_NS, bump, cpus, thread_of};
@@ -68,9 +68,8 @@ pub fn switch_away(why: Reason) {
 /// Whether the current thread cannot go on here, although no other thread is to run.
 fn must_leave(pin: &CpuPin, me: &Thread, why: Reason) -> bool {
     match why {
-        // A wake-up may have come meanwhile.
-        Reason::Block => me.state.get() == Run::Waiting,
-        Reason::Exit => true,
+        // If a wake-up comes meanwhile, the idle thread queues the thread at once.
+        Reason::Block | Reason::Exit => true,
         Reason::Preempt | Reason::Yield => !me.sched.affinity().has(pin.cpu()),
         Reason::Idle => false,
     }
@@ -284,12 +283,9 @@ fn run_entry() -> ! {
     }
 }
 
-/// Sleeps if the current thread is still declared waiting; returns when it runs again.
+/// Lets the current thread sleep if it is still declared waiting when its registers have been saved; returns when it runs again.
 pub fn block() {
-    let me = current();
-    if me.state.get() == Run::Waiting {
-        switch_away(Reason::Block);
-    }
+    switch_away(Reason::Block);
 }
 
 /// Lets queued threads run first (sched_yield(2)).
