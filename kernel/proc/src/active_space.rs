@@ -49,20 +49,15 @@ pub(super) fn switch(next: &Thread) {
 }
 
 fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
-    let old = a.space.lock().take();
-    let same = match (&old, &space) {
-        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
-        (None, None) => true,
-        _ => false,
-    };
-    if !same {
-        mem::activate(pin, old.as_ref(), space.as_ref());
+    let address = |space: Option<&Arc<Space>>| space.map_or(0, |s| Arc::as_ptr(s) as usize);
+    let at = address(space.as_ref());
+    let mut place = a.space.lock();
+    if address(place.as_ref()) != at {
+        mem::activate(pin, place.as_ref(), space.as_ref());
     }
-    a.at.store(
-        space.as_ref().map_or(0, |s| Arc::as_ptr(s) as usize),
-        Ordering::Relaxed,
-    );
-    *a.space.lock() = space;
+    a.at.store(at, Ordering::Relaxed);
+    let old = core::mem::replace(&mut *place, space);
+    drop(place);
     // If this is the last reference, the space has been emptied already, by its last user.
     drop(old);
 }
