@@ -103,20 +103,17 @@ pub fn forget(unwanted: impl Fn(&Path) -> bool) -> bool {
 
 /// Empties `place` if the file in it is `unwanted`; returns whether it was.
 fn remove(place: &EpochPtr<Box<CachedExe>>, unwanted: &dyn Fn(&Path) -> bool) -> bool {
-    let holds = || {
+    let is_unwanted = {
         let pin = ksync::pin();
         let path = place.load(&pin).and_then(|text| text.path.as_ref());
         path.is_some_and(unwanted)
     };
-    if !holds() {
+    if !is_unwanted {
         return false;
     }
+    // What is taken out may be another file, which has come there meanwhile: any file may be, at any time.
     let text = {
         let _alone = REMOVAL.lock();
-        // A file is taken out only under this lock, so what is found here stays here.
-        if !holds() {
-            return true;
-        }
         place.withdraw(epoch())
     };
     // The file is now closed when its last reference is dropped: here, if there is no other.

@@ -270,9 +270,7 @@ impl Wheel {
             out[*taken] = id;
             *taken += 1;
         }
-        if self.known[slot].count == 0 {
-            return looked;
-        }
+        // Also of a list that has become empty: timers that come to it tell the sweep their times.
         if sweep.left > 0 {
             self.sweep = Some(sweep);
         } else {

@@ -107,7 +107,7 @@ pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
     if writes {
         end.pipe.readers.wake_all();
     }
-    if reads && writes || nonblocking || peers > 0 {
+    if nonblocking || peers > 0 {
         return Ok(end);
     }
     let mut opening = Opening {
