@@ -10,7 +10,7 @@ mod signals;
 
 use futex_waiters::{Results, waiter, wake};
 use proc::rlimit::Limit;
-use proc::signal::sig;
+use proc::signal::{Action, ActionTable, sig};
 use proc::wait4::Children;
 use proc::{Resource, UserThreadExt, with_files};
 use programs::{MEMORY, install, run, store, with_memory};
@@ -21,7 +21,7 @@ use signals::{
 use support::{exited, fork, me, nap, on, wait};
 use task::current::current;
 use vm_host::frugal::{alone, locks};
-use vm_host::heap::{Heap, blocks};
+use vm_host::heap::{Heap, asked_under_locks, blocks, learn, with_each};
 
 #[global_allocator]
 static HEAP: Heap = Heap;
@@ -233,4 +233,49 @@ fn a_program_without_limits_of_memory_is_not_measured() {
             assert_eq!(looks(1 << 40), looks(u64::MAX) + 1);
         });
     });
+}
+
+/// A handler at this address.
+fn handler(at: u64) -> Action {
+    Action {
+        handler: at,
+        ..Action::default()
+    }
+}
+
+hal::machine_static! {
+    /// Actions that another thread changes while the table grows or is copied.
+    static TABLE: ActionTable = ActionTable::new();
+}
+
+/// What another thread does meanwhile: it adds three actions.
+fn others() {
+    for signal in 20..23 {
+        TABLE.set(signal, handler(7));
+    }
+}
+
+#[test]
+fn a_table_of_actions_that_others_fill_does_not_grow_under_its_lock() {
+    alone_on_one(|| {
+        TABLE.set(1, handler(1));
+        assert_eq!(learn_with(|| TABLE.set(2, handler(2))), Action::default());
+        let set = [1, 2, 20, 22].map(|signal| TABLE.get(signal).handler);
+        assert_eq!((set, asked_under_locks()), ([1, 2, 7, 7], 0));
+    });
+}
+
+#[test]
+fn a_table_of_actions_that_others_fill_is_copied_with_no_growth_under_its_lock() {
+    alone_on_one(|| {
+        TABLE.set(1, handler(1));
+        let copy = learn_with(|| TABLE.fork());
+        let set = [1, 20, 22].map(|signal| copy.get(signal).handler);
+        assert_eq!((set, asked_under_locks()), ([1, 7, 7], 0));
+    });
+}
+
+/// Does `act`, with [`others`] at each block that it asks for. Blocks under locks are counted.
+fn learn_with<R>(act: impl FnOnce() -> R) -> R {
+    learn(|| with_each(others, act))
 }

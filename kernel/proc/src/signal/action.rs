@@ -147,8 +147,8 @@ impl ActionTable {
             Some(i) => core::mem::replace(&mut entries[i].1, new),
             None => {
                 if entries.len() == entries.capacity() {
-                    if entries.len() == room.capacity() {
-                        // Another thread has filled the table meanwhile.
+                    if entries.len() >= room.capacity() {
+                        // Other threads have filled the table meanwhile.
                         drop(entries);
                         return self.set(signal, new);
                     }
