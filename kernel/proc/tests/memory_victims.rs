@@ -289,6 +289,17 @@ fn of_a_user_s_processes_those_that_can_be_killed_are_compared() {
 }
 
 #[test]
+fn a_process_that_costs_more_than_the_descriptors_of_all_is_killed_before_them() {
+    with_killer(2, || {
+        let holder = holder_of(4, 700, || stay());
+        let large = user_of(300, 1000);
+        hog(move || !lives(large));
+        assert_eq!(wait(Children::Any), Ok((large, KILLED)));
+        assert!(lives(holder));
+    });
+}
+
+#[test]
 fn processes_with_fewer_descriptors_are_killed_once_the_others_are_gone() {
     with_killer(2, || {
         let few = holder_of(1, 1500, || stay());

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use elfload::ElfError;
 use hal::uaccess::{UserPtr, read_cstr};
+use hal::uio::IoBuf;
 use proc::image::ExecError;
 use proc::rlimit::Limit;
 use proc::signal::{Action, action, sig};
@@ -15,12 +16,13 @@ use proc::wait4::{Children, WaitError};
 use proc::{Resource, futex};
 use programs::{
     MEMORY, PAGE, Refused, catch, count, elf, execute, install, install_bytes, is_asleep, join,
-    load, next, run, store, thread, until_asleep,
+    load, next, run, store, thread, until_asleep, with_memory,
 };
 use support::{exited, fork, me, on, wait};
 use task::park::Deadline;
 use vfs::FsError;
-use vfs::file::o;
+use vfs::eventfd::EventCounter;
+use vfs::file::{File, Kind, o};
 
 /// The strings that the list of addresses at `at` names, and the address behind the list.
 fn list(mut at: u64) -> (Vec<String>, u64) {
@@ -212,5 +214,22 @@ fn a_dynamic_program_begins_in_its_linker() {
             assert_eq!(began.load(SeqCst), 1);
             assert_eq!(wait(Children::Any), Err(WaitError::NoChild));
         });
+    });
+}
+
+#[test]
+fn an_event_counter_takes_no_part_of_a_number() {
+    with_memory(1, || {
+        let counter = EventCounter::new(5, false);
+        let file = File::open(None, Kind::Other(Box::new(counter)), o::RDWR);
+        let end = MEMORY + 16 * PAGE;
+        let added = |at| file.write(&mut IoBuf::user(at, 8));
+        assert_eq!(
+            (added(end - 4), added(end - 8)),
+            (Err(FsError::Fault), Ok(8))
+        );
+        let mut bytes = [0; 8];
+        assert_eq!(file.read(&mut IoBuf::Fill(&mut bytes)), Ok(8));
+        assert_eq!(u64::from_ne_bytes(bytes), 5);
     });
 }

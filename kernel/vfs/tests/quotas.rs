@@ -4,14 +4,19 @@
 mod support;
 mod support_names;
 
+use std::sync::Arc;
+
 use cred::{Account, Charge, Cred, Payer};
 use hal::uio::IoBuf;
 use support::{Calls, on};
 use support_names::{
     OTHER, USER, free_all, inode, mount_new, mount_plain, nlink, set_mode, umount, user,
 };
+use task::current::current;
 use vfs::error::FsError::{self, Access, Exists, Invalid, NoSpace, NotDir, NotEmpty};
-use vfs::file::o;
+use vfs::eventfd::EventCounter;
+use vfs::fdtable::FdTable;
+use vfs::file::{File, Kind, o};
 use vfs::quota;
 use vfs::rename::RenameMode::{Exchange, Replace};
 use vfs::tmpfs::Settings;
@@ -565,5 +570,25 @@ fn what_the_file_systems_hold_is_counted_once() {
         // Below the root: d, d/f, g, empty, m; and m/f in the other file system.
         assert_eq!((held.names, held.files, held.frames), (6, 2, 4));
         assert_eq!(pages.used(), 1);
+    });
+}
+
+/// What the kernel keeps for each of two users with one table of descriptors that the first has made large, when the second has
+/// put a file into it as well.
+#[test]
+fn a_large_table_of_descriptors_is_charged_to_the_user_that_made_it_grow() {
+    on(1, || {
+        let table = FdTable::new();
+        let held = [(USER, 0), (USER, 5000), (OTHER, 1)].map(|(uid, fd)| {
+            let cred = payer(uid);
+            let payer = cred.payer;
+            drop(current().replace_cred(Arc::new(cred)));
+            let counter = Kind::Other(Box::new(EventCounter::new(0, false)));
+            let file = File::open(None, counter, o::RDWR);
+            assert_eq!(table.add(file, false, fd, u64::MAX), Ok(fd as i32));
+            move || payer.held(Charge::Memory)
+        });
+        let [_, first, second] = held.map(|held| held());
+        assert!(first >= 4096 && second < 4096, "{first} and {second}");
     });
 }
