@@ -239,8 +239,8 @@ impl Victims {
             };
             if is_eligible(p) && is_victim {
                 left = true;
-                let whole = matches!(self, Victims::ExecGroup { .. } | Victims::One { .. });
-                if whole && !p.is_ending() {
+                // Whether all that `has` finds are to end. A second SIGKILL changes nothing.
+                if matches!(self, Victims::ExecGroup { .. } | Victims::One { .. }) {
                     signal::kill_process(p);
                 }
             }

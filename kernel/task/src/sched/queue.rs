@@ -164,9 +164,10 @@ impl Queue {
         let weight = self.running_weight;
         let t = self.pop_first(pin)?;
         if bucket(t.sched.vt()) <= self.base {
-            return Some(t);
+            Some(t)
+        } else {
+            self.pop_later(pin, t, running, weight)
         }
-        self.pop_later(pin, t, running, weight)
     }
 
     /// The rest of [`pop`](Self::pop) where `t`, taken off the queue, was past the ring when it was added, and its time has not
