@@ -64,12 +64,15 @@ pub fn admit() -> Result<(), NoMemory> {
 ///
 /// # Errors
 /// [`NoMemory`] if there is none for a long time, the thread is killed, or the failure injector makes this call fail.
-#[inline]
+#[inline(always)]
 pub fn admit_process() -> Result<(), NoMemory> {
-    if admit().is_ok() {
-        return Ok(());
-    }
-    // Without a shortage it was the injector.
+    admit().or_else(|_| refused())
+}
+
+/// The rest of [`admit_process`] where memory is low, or the injector has refused it.
+#[cold]
+#[inline(never)]
+fn refused() -> Result<(), NoMemory> {
     if vm().alloc.low_memory() {
         wait_for_room()
     } else {

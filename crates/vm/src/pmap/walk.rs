@@ -268,7 +268,7 @@ impl Pmap {
         &self,
         vm: &'a Vm<M>,
         _pin: &'a CpuPin,
-        mut va: u64,
+        va: u64,
         end: u64,
     ) -> Option<(Mapper<'a>, u64)> {
         if va >= end {
@@ -289,7 +289,18 @@ impl Pmap {
                 return Some((Mapper::Table(Table::at(vm, pfn)), va));
             }
         }
-        let root = Table::at(vm, pfn);
+        Self::search_leaf(vm, Table::at(vm, pfn), top, va, end)
+    }
+
+    /// The rest of [`next_leaf`](Self::next_leaf) where more than one entry of `root`, a table of level `top`, covers the range.
+    #[inline(never)]
+    fn search_leaf<'a, M: Machine>(
+        vm: &'a Vm<M>,
+        root: Table<'a>,
+        top: u8,
+        mut va: u64,
+        end: u64,
+    ) -> Option<(Mapper<'a>, u64)> {
         let (mut table, mut level) = (root, top);
         while va < end {
             let shift = entry_shift(level);
