@@ -195,21 +195,29 @@ fn parse_result(line: &str) -> Option<Totals> {
     })
 }
 
-/// Tests under a model checker.
+/// Tests under a model checker. Those of a package are built together, and then run one after another.
 fn checked(root: &Path, checker: &str) -> Result<Totals> {
     let mut totals = Totals::default();
-    for (package, test) in models::files(root, &["crates", "kernel"], checker)? {
+    let files = models::files(root, &["crates", "kernel"], checker)?;
+    for of_one in files.chunk_by(|a, b| a.0 == b.0) {
+        let package = &of_one[0].0;
         let mut command = cargo(
             root,
-            &["test", "--release", "--package", &package, "--test", &test],
+            &["test", "--no-fail-fast", "--release", "--package", package],
         );
+        for (_, test) in of_one {
+            command.args(["--test", test]);
+        }
         models::build_for(&mut command, checker);
         if std::env::var_os(STRIDE).is_none() {
             // Of the middle of a long thread every other step: all of them take minutes more.
             command.env(STRIDE, "2");
         }
         command.env("CARGO_TARGET_DIR", root.join("target").join(checker));
-        totals.add(cargo_test(&format!("{package}: {test}"), command)?);
+        totals.add(cargo_test(
+            &format!("models of {package} ({checker})"),
+            command,
+        )?);
     }
     Ok(totals)
 }
