@@ -150,9 +150,13 @@ fn gettimeofday(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn settimeofday(a: &mut Args) -> Result<u64, Errno> {
-    if a.get(0) != 0 {
-        let to = read_timeval(a.get(0))?;
-        require(&current().cred(), Cap::SysTime)?;
+    let to = match a.get(0) {
+        0 => None,
+        at => Some(read_timeval(at)?),
+    };
+    // Also for a call that sets nothing.
+    require(&current().cred(), Cap::SysTime)?;
+    if let Some(to) = to {
         set_realtime(to)?;
     }
     Ok(0)

@@ -157,7 +157,7 @@ impl Entity {
     pub(super) fn hurry(&self) -> bool {
         let had_less = self.weight() < NICE_0_WEIGHT;
         // In any case: its nice value and policy may still change.
-        self.raised.fetch_or(HURRIED, Ordering::Relaxed);
+        self.raised.fetch_or(HURRIED, Ordering::SeqCst);
         had_less
     }
 

@@ -66,13 +66,14 @@ pub fn wake(pin: &CpuPin, t: &Thread) {
 /// while it slept.
 pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
     let c = cpus().of(cpu);
+    // Before the lock, which is a full barrier, and its weight after it: `lend` changes the weight and then looks for the queue.
+    t.sched.set_cpu(cpu);
     let mut q = c.queue.lock();
     let running = c.running.load(Ordering::Relaxed);
     let running_vt = c.running_vt.load(Ordering::Relaxed);
     if running != 0 {
         q.follow(running_vt);
     }
-    t.sched.set_cpu(cpu);
     let woken = why == Arrival::Woken;
     if woken {
         let passed = q.progress(t.sched.rested(time::monotonic_ns()));
@@ -159,8 +160,8 @@ fn requeue(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     let c = cpus().of(cpu);
     let mut q = c.queue.lock();
-    // A thread is linked and unlinked under the lock of its queue, and names that queue's CPU from before it is linked: looked
-    // at in this order, under this lock, it is on this queue.
+    // A thread is linked and unlinked under the lock of its queue, and names that queue's CPU from before that lock is taken to link
+    // it: looked at in this order, under this lock, it is on this queue.
     if !t.run_links.linked() || t.cpu() != cpu || t.sched.affinity().has(cpu) {
         return;
     }
