@@ -7,13 +7,16 @@
 
 mod pipe_users;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use pipe_users::threads::{Stopped, everywhere, spawn, stop_everywhere, wait_for_ends};
+use pipe_users::threads::{Stopped, everywhere, nap, spawn, stop_everywhere, wait_for_ends};
 use pipe_users::{Polled, fifo, fill_but, on, open, pair, pipe_of, read, write};
+use task::current::current;
 use task::park::Deadline;
+use task::sched::{self, CpuMask};
 use vfs::error::FsError::{BrokenPipe, WouldBlock};
 use vfs::eventfd::EventCounter;
 use vfs::file::{File, FileRef, Kind, o};
@@ -121,6 +124,77 @@ fn a_wake_up_that_a_reader_does_not_need_reaches_the_other() {
             assert_eq!(write(&to, b"x"), Ok(1));
             assert_eq!(write(&to, b"y"), Ok(1));
             wait_for_ends(2);
+        });
+    });
+}
+
+/// A thread waits, and the body's first act wakes it. It may be stopped when it has got what it waited for and is still on the
+/// queue. Another one then waits there behind it, and the body's second act wakes the first, which must pass that on.
+fn pass_on(
+    first: impl FnOnce() + Send + 'static,
+    act: impl FnOnce(),
+    second: impl FnOnce() + Send + 'static,
+    act_again: impl FnOnce(),
+) {
+    // The second thread runs here when it begins, until it sleeps.
+    sched::set_affinity(&current(), &CpuMask::one(0));
+    sched::yield_now();
+    spawn(Some(1), first);
+    nap(1);
+    act();
+    // The other CPU must get to its work. Each time the first thread makes one step more than before it is stopped.
+    (0..3).for_each(|_| hal::cpu::relax());
+    spawn(Some(0), second);
+    sched::yield_now();
+    act_again();
+    wait_for_ends(2);
+}
+
+#[test]
+fn a_reader_that_has_its_byte_passes_a_wake_up_on() {
+    stop_everywhere(Stopped::Other, || {
+        on(2, || {
+            let (from, to) = pair(0);
+            let reads = || {
+                let from = from.clone();
+                move || assert_eq!(read(&from, 1).map(|got| got.len()), Ok(1))
+            };
+            let writes = || assert_eq!(write(&to, b"x"), Ok(1));
+            pass_on(reads(), writes, reads(), writes);
+        });
+    });
+}
+
+#[test]
+fn a_writer_that_has_had_its_room_passes_a_wake_up_on() {
+    stop_everywhere(Stopped::Other, || {
+        on(2, || {
+            let (from, to) = small();
+            fill_but(&to, 0);
+            let writes = || {
+                let to = to.clone();
+                move || assert_eq!(write(&to, &[1; PAGE]), Ok(PAGE))
+            };
+            let reads = || assert_eq!(read(&from, PAGE).map(|got| got.len()), Ok(PAGE));
+            pass_on(writes(), reads, writes(), reads);
+        });
+    });
+}
+
+#[test]
+fn an_open_that_has_met_a_writer_passes_a_wake_up_on() {
+    stop_everywhere(Stopped::Other, || {
+        on(2, || {
+            let fifo = fifo();
+            let from = open(&fifo, o::RDONLY | o::NONBLOCK).expect("a reader waits for nobody");
+            from.set_flags(0);
+            let (to, other) = (RefCell::new(None), fifo.clone());
+            pass_on(
+                move || assert!(open(&other, o::RDONLY).is_ok()),
+                || *to.borrow_mut() = open(&fifo, o::WRONLY).ok(),
+                move || assert_eq!(read(&from, 1), Ok(b"x".to_vec())),
+                || assert_eq!(write(to.borrow().as_ref().expect("an end"), b"x"), Ok(1)),
+            );
         });
     });
 }
