@@ -12,10 +12,14 @@ use std::sync::{Arc, Mutex};
 use hal::uio::IoBuf;
 use support::threads::{Stopped, everywhere, spawn, stop_everywhere, wait_for_ends};
 use support::{Calls, on};
-use support_names::{bind, ino, mount_plain, names, nlink, read_rest, umount};
-use vfs::error::FsError::{self, Busy, Exists, Invalid, NotEmpty, NotFound};
+use support_names::{
+    bind, give, ino, mount_plain, names, nlink, read_rest, set_mode, umount, user,
+};
+use vfs::error::FsError::{self, Busy, Exists, Invalid, NotEmpty, NotFound, Perm};
 use vfs::exec::ExecFile;
 use vfs::file::o;
+use vfs::full_name::full_name;
+use vfs::mount;
 use vfs::place::Path;
 use vfs::rename::RenameMode::{Exchange, Replace};
 use vfs::setattr::chmod;
@@ -212,6 +216,65 @@ fn nothing_moves_into_a_directory_that_is_being_removed() {
     });
 }
 
+/// One locks the directory and its parent, in which the other removes the directory.
+#[test]
+fn a_rename_up_from_a_directory_that_is_being_removed_ends() {
+    everywhere(|| {
+        on(2, || {
+            let calls = Calls::of_root();
+            calls.mkdir("/d").unwrap();
+            calls.create("/d/f").unwrap();
+            let (moved, removed) = both(
+                |calls| calls.rename("/d/f", "/f", Replace),
+                |calls| calls.rmdir("/d"),
+            );
+            assert_eq!(moved, Ok(()));
+            let left = calls.list("/").unwrap();
+            match removed {
+                Ok(()) => assert_eq!(left, ["f"]),
+                Err(error) => assert_eq!((error, left.len()), (NotEmpty, 2)),
+            }
+        });
+    });
+}
+
+/// The file's directory leaves another one, which then moves, and both come back in the other order.
+fn move_two_directories(calls: &Calls) {
+    // How often the other thread makes a step afterwards, if it is the one that is stopped: so it sees the two now here, now there,
+    // whether it looks at each step or at each second one.
+    for (from, to, steps) in [
+        ("/a/x/d", "/d", 0),
+        ("/a/x", "/b/x", 1),
+        ("/b/x", "/a/x", 0),
+        ("/d", "/a/x/d", 2),
+    ] {
+        calls.rename(from, to, Replace).unwrap();
+        (0..steps).for_each(|_| hal::cpu::relax());
+    }
+}
+
+/// A name is asked for while directories move: once they have been seen to move, they do so no more until it is complete.
+#[test]
+fn a_full_name_was_that_of_the_file_at_one_moment() {
+    stop_everywhere(Stopped::Other, || {
+        on(2, || {
+            let calls = Calls::of_root();
+            for dir in ["/a", "/b", "/a/x", "/a/x/d"] {
+                calls.mkdir(dir).unwrap();
+            }
+            calls.create("/a/x/d/f").unwrap();
+            let (root, file) = (calls.find("/").unwrap(), calls.find("/a/x/d/f").unwrap());
+            let ((name, reached), ()) = both(
+                move |_| full_name(&root, &file).unwrap(),
+                |calls| (0..20).for_each(|_| move_two_directories(calls)),
+            );
+            let name = String::from_utf8(name).unwrap();
+            assert!(["/a/x/d/f", "/d/f"].contains(&&*name), "{name}");
+            assert!(reached);
+        });
+    });
+}
+
 #[test]
 fn the_parent_is_one_of_the_two_while_a_directory_moves() {
     everywhere(|| {
@@ -260,6 +323,24 @@ fn exchanged_files_keep_their_links_and_their_directories() {
                 (Ok(f), Ok(d))
             );
             assert_eq!((nlink("/a"), nlink("/b")), (2, 3));
+        });
+    });
+}
+
+/// The bit is set by the owner, before the file is given away, or not at all.
+#[test]
+fn a_chown_leaves_no_bit_that_the_owner_sets_meanwhile() {
+    everywhere(|| {
+        on(2, || {
+            Calls::of_root().create("/f").unwrap();
+            give("/f", 1000, 1000);
+            set_mode("/f", 0o755);
+            let (set, ()) = both(
+                |_| chmod(&user(1000, &[]), &support_names::inode("/f"), 0o4755),
+                |_| give("/f", 1001, 1001),
+            );
+            assert!(matches!(set, Ok(()) | Err(Perm)), "{set:?}");
+            assert_eq!(support_names::bits("/f"), 0o755);
         });
     });
 }
@@ -380,6 +461,36 @@ fn unmount_beside_a_lookup() -> (Result<(), FsError>, Result<Path, FsError>) {
     mount_plain("/m").unwrap();
     calls.create("/m/f").unwrap();
     both(|_| umount("/m", false), |calls| calls.find("/m/f"))
+}
+
+/// A list holds references to mounts, so a mount that is not in use otherwise stays until the list has ended, or is not listed.
+#[test]
+fn a_mount_stays_while_it_is_listed() {
+    stop_everywhere(Stopped::Other, || {
+        on(2, || {
+            let calls = Calls::of_root();
+            calls.mkdir("/m").unwrap();
+            mount_plain("/m").unwrap();
+            let mount = calls.follow("/m").unwrap().mount;
+            let id = mount.id;
+            let (gone, listed) = both(
+                move |_| mount::detach(&mount, 1, false),
+                |_| {
+                    // The other call waits for the end of a grace period before it counts references.
+                    mem::epoch().synchronize();
+                    mount::for_each(|mount| {
+                        for _ in 0..if mount.id == id { 100 } else { 0 } {
+                            assert!(!mount.is_killed(), "it has left the tree");
+                            hal::cpu::relax();
+                        }
+                        Ok(())
+                    })
+                },
+            );
+            assert!(matches!(gone, Ok(()) | Err(Busy)), "{gone:?}");
+            assert_eq!(listed, Ok(()));
+        });
+    });
 }
 
 #[test]
