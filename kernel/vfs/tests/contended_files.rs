@@ -51,10 +51,13 @@ const LIMIT: u64 = 10_000;
 fn share_table(crowd: usize) {
     on(4, move || {
         let (table, (file, _)) = (FdTable::new(), counted());
-        for fd in 1..=crowd {
-            let added = table.add(file.clone(), false, 1, LIMIT);
-            assert_eq!(added, Ok(fd as i32));
+        let added = table.add(file.clone(), false, 0, LIMIT);
+        assert_eq!(added, Ok(0));
+        // No search for a free one, before the threads begin.
+        for fd in 1..=crowd as i32 {
+            assert_eq!(table.dup_to(0, fd, false, LIMIT), Ok(fd));
         }
+        drop(table.remove(0));
         let files: Vec<_> = (0..4).map(|_| counted()).collect();
         let (theirs, mine) = (table.clone(), files.clone());
         storm(1000, move |n, random| {
