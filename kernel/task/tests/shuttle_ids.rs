@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use processes::{
-    Stopped, everywhere, explore, make, nap, on, spawn, spawn_as, stop_everywhere, wait_for_ends,
+    Stopped, everywhere, explore, interrupt, make, nap, on, spawn, spawn_as, stop_everywhere,
+    wait_for_ends,
 };
 use task::ids::{self, Id};
 use task::park::{self, Deadline, Interruptible, Step};
@@ -31,6 +32,11 @@ impl Gate {
     }
 
     fn pass(&self, deadline: Deadline) -> bool {
+        self.wait(deadline, Interruptible::No)
+    }
+
+    /// False if the time is over, or a signal has come.
+    fn wait(&self, deadline: Deadline, signals: Interruptible) -> bool {
         let step = |gate: &mut &Gate, waiter: &mut Waiter| {
             waiter.listen(&gate.queue);
             match gate.open.load(SeqCst) {
@@ -38,7 +44,7 @@ impl Gate {
                 _ => Step::Done(()),
             }
         };
-        park::park(&mut &*self, deadline, Interruptible::No, step).is_ok()
+        park::park(&mut &*self, deadline, signals, step).is_ok()
     }
 }
 
@@ -75,6 +81,25 @@ fn a_reused_tid_swallows_no_wake_up() {
     stop_everywhere(Stopped::Third, a_tid_is_reused);
 }
 
+/// Starts a thread that takes the leader's tid over, and then waits at the gate.
+fn spawn_heir(cpu: Option<usize>, leader: u32, gate: &Arc<Gate>) {
+    let gate = gate.clone();
+    spawn(cpu, move || {
+        let me = ids::hold_thread(current().tid()).expect("it runs");
+        let take_over = || {
+            ids::become_leader(&me, leader, |pin, _| {
+                me.set_tid(leader);
+                sched::renumbered(pin, leader);
+            })
+        };
+        while !take_over() {
+            nap(1);
+        }
+        drop(me);
+        assert!(gate.pass(Deadline::Never));
+    });
+}
+
 /// As above, where the leader's tid is taken over by the last thread of its process.
 fn a_tid_is_taken_over() {
     on(2, || {
@@ -82,21 +107,7 @@ fn a_tid_is_taken_over() {
         let id = Id::alloc().expect("an id");
         let (leader, theirs) = (id.number(), gate.clone());
         spawn_as(&id, move || assert!(!theirs.pass(Deadline::after(50))));
-        let elsewhere = other.clone();
-        spawn(None, move || {
-            let me = ids::hold_thread(current().tid()).expect("it runs");
-            let take_over = || {
-                ids::become_leader(&me, leader, |pin, _| {
-                    me.set_tid(leader);
-                    sched::renumbered(pin, leader);
-                })
-            };
-            while !take_over() {
-                nap(1);
-            }
-            drop(me);
-            assert!(elsewhere.pass(Deadline::Never));
-        });
+        spawn_heir(None, leader, &other);
         wait_for_ends(1);
         wakes_the_living(&gate, &other);
     });
@@ -107,6 +118,37 @@ fn a_tid_that_is_taken_over_swallows_no_wake_up() {
     explore(a_tid_is_taken_over);
     stop_everywhere(Stopped::Body, a_tid_is_taken_over);
     stop_everywhere(Stopped::Third, a_tid_is_taken_over);
+}
+
+/// As above, where the leader ends while the other one takes its tid. A thread before the leader had it, too, so the leader's
+/// rounds are those that the other one would go on with if it did not know where the leader's end.
+#[test]
+fn a_thread_that_becomes_leader_as_the_last_one_ends_swallows_no_wake_up() {
+    // Of the threads that the body starts, the third.
+    vm_host::one_stop::everywhere(Stopped::Third as usize + 1, || {
+        on(2, || {
+            let (gate, other) = (Arc::new(Gate::default()), Arc::new(Gate::default()));
+            let id = Id::alloc().expect("an id");
+            let (leader, theirs) = (id.number(), gate.clone());
+            spawn_as(&id, || ());
+            wait_for_ends(1);
+            spawn_as(&id, move || {
+                assert!(!theirs.wait(Deadline::Never, Interruptible::Yes));
+            });
+            spawn_heir(Some(1), leader, &other);
+            // The other CPU must get to its work.
+            (0..3).for_each(|_| hal::cpu::relax());
+            interrupt(leader);
+            wait_for_ends(2);
+            let theirs = gate.clone();
+            spawn(None, move || assert!(theirs.pass(Deadline::Never)));
+            nap(1);
+            gate.open();
+            wait_for_ends(3);
+            other.open();
+            wait_for_ends(4);
+        });
+    });
 }
 
 /// Two CPUs take ids while others are given back.
