@@ -10,12 +10,15 @@ use std::sync::atomic::AtomicUsize;
 
 use abi::raw::general as raw;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
+use proc::fork::ForkError;
+use proc::group::setpgid;
 use proc::reaper::set_subreaper;
-use proc::signal::{self, SigInfo, code, sig};
+use proc::signal::{self, SigInfo, SigSet, code, sig};
 use proc::wait4::{Children, WaitError};
-use proc::{UserThreadExt, ids};
-use signals::{default, idle, ignore, run_child, thread, until};
+use proc::{Process, UserThreadExt, ids};
+use signals::{USR1, block, catch, default, idle, ignore, kill_group, run_child, thread, until};
 use support::{clone, exited, fork, kill, me, nap, on, poll, user_mode, wait};
+use task::current::current;
 
 /// The tasks of the model checker: the test, two CPUs' first threads, the boot thread, init, and what init makes.
 const INIT: usize = 4;
@@ -68,7 +71,7 @@ fn a_kill_reaches_a_child_that_is_being_made() {
 
 /// A fork during which all processes are killed makes no child that lives on.
 #[test]
-fn no_child_escapes_a_kill_of_all_processes() {
+fn no_child_that_a_fork_makes_in_its_parents_group_escapes_a_kill() {
     vm_host::one_stop::everywhere(INIT + 1, || {
         on(2, || {
             fork(|| {
@@ -308,4 +311,71 @@ fn a_wait_for_a_sibling_that_is_being_made_ends() {
             });
         });
     });
+}
+
+/// One thread forks. Another one finds the child while it is being made and sends a signal to the group, so that it is not made
+/// after all. Then it does something with the child, and is told whether the fork has returned. Returns how many children were
+/// not made.
+fn refuse(then: fn(&Process, &AtomicU32)) -> u32 {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = refused.clone();
+    vm_host::one_stop::everywhere(INIT + 2, move || {
+        let count = count.clone();
+        on(2, move || {
+            run_child(move || {
+                assert_eq!(setpgid(me().pid(), me().pid()), Ok(()));
+                catch(USR1);
+                let (done, count) = (Arc::new(AtomicU32::new(0)), count.clone());
+                let theirs = done.clone();
+                thread(move || {
+                    if let Err(why) = clone(0, || 3) {
+                        assert_eq!(why, ForkError::Signal);
+                        count.fetch_add(1, SeqCst);
+                    }
+                    block(&[USR1]);
+                    theirs.store(1, SeqCst);
+                });
+                block(&[USR1]);
+                // The other CPU must get to its work.
+                (0..3).for_each(|_| hal::cpu::relax());
+                until(|| child_of(me().pid()).is_some() || done.load(SeqCst) != 0);
+                if let Some(child) = child_of(me().pid()).and_then(ids::find_process) {
+                    assert_eq!(kill_group(me().pid(), USR1), Ok(()));
+                    then(&child, &done);
+                }
+                until(|| done.load(SeqCst) != 0);
+                signal::take(&current(), SigSet::one(USR1));
+                wait_for_all();
+            });
+        });
+    });
+    refused.load(SeqCst) as u32
+}
+
+#[test]
+fn a_wait_for_a_child_that_a_fork_does_not_publish_ends() {
+    let refused = refuse(|child, _| {
+        let ended = wait(Children::Pid(child.pid()));
+        // If it has been made, the signal may end it.
+        let made = ended.map(|(pid, _)| pid == child.pid());
+        assert!(
+            matches!(made, Ok(true) | Err(WaitError::NoChild)),
+            "{ended:?}"
+        );
+    });
+    assert!(refused > 0);
+}
+
+#[test]
+fn the_space_of_a_process_that_is_not_made_goes_while_another_looks() {
+    let refused = refuse(|child, done| {
+        for _ in 0..200 {
+            drop(child.space());
+            hal::cpu::relax();
+            if done.load(SeqCst) != 0 {
+                break;
+            }
+        }
+    });
+    assert!(refused > 0);
 }
