@@ -13,7 +13,7 @@ use abi::raw::general as raw;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use models::{Body, Model, everywhere_on};
 use proc::Process;
-use proc::group::{GroupError, setpgid, setsid};
+use proc::group::{GroupError, Session, Terminal, setpgid, setsid};
 use proc::ids;
 use proc::signal::sig;
 use proc::wait4::Children;
@@ -407,4 +407,58 @@ fn spin_until(happened: impl Fn() -> bool) {
 /// Whether the process is ending or gone.
 fn is_ending(pid: u32) -> bool {
     ids::find_process(pid).is_none_or(|p| p.is_ending())
+}
+
+/// A terminal with a number.
+struct Numbered(u64);
+
+impl Terminal for Numbered {
+    fn number(&self) -> u64 {
+        self.0
+    }
+
+    fn foreground(&self) -> u32 {
+        0
+    }
+
+    fn leader_exited(&self, _: &Session) {}
+
+    fn hang_up(&self) {}
+}
+
+/// The number of a terminal that a session has had.
+fn number(terminal: Option<Arc<dyn Terminal>>) -> u32 {
+    terminal.map_or(0, |terminal| terminal.number() as u32)
+}
+
+#[test]
+fn each_terminal_that_two_threads_set_is_given_back_once() {
+    explore(0, || {
+        let (pids, session) = (Pids::default(), Arc::new(Mutex::new(None)));
+        let (theirs, back) = (session.clone(), Arc::new(AtomicU32::new(0)));
+        let sets = |n| {
+            let (session, back) = (session.clone(), back.clone());
+            part(&pids, move |_| {
+                let session: Arc<Session> = session.lock().unwrap().clone().expect("a session");
+                let old = session.set_terminal(Some(Arc::new(Numbered(n))));
+                back.fetch_add(number(old), SeqCst);
+            })
+        };
+        let begin = part(&pids, move |_| {
+            setsid().expect("it leads no group");
+            *theirs.lock().unwrap() = me().session();
+        });
+        let threads = vec![sets(1), sets(2)];
+        let check = Box::new(move |status| {
+            assert_eq!(status, exited(0));
+            let session = session.lock().unwrap().take().expect("a session");
+            let left = number(session.set_terminal(None));
+            assert_eq!(back.load(SeqCst) + left, 3);
+        });
+        Model {
+            begin,
+            threads,
+            check,
+        }
+    });
 }
