@@ -13,12 +13,14 @@ use hal::UserFrame;
 use ksync::atomic::{AtomicBool, Ordering::SeqCst};
 use models::{Body, Model, at_random, everywhere};
 use proc::exec::{self, ExecFailed};
-use proc::exit;
 use proc::fork::CloneArgs;
 use proc::signal::sig;
-use programs::{THREAD, after_exec, clone_thread, loaded, take_memory};
-use support::{exited, kill, me, user_mode};
+use proc::wait4::Children;
+use proc::{exit, ids};
+use programs::{THREAD, after_exec, clone_thread, loaded, take_memory, thread};
+use support::{exited, fork, kill, me, on, user_mode, wait};
 use task::current::current;
+use task::thread::comm_from;
 
 /// A thread that executes a program, which exits with status 1. `begun` tells that the program has begun.
 fn executes(begun: &Arc<AtomicBool>) -> Body {
@@ -150,4 +152,37 @@ fn two_execs() -> Model {
 fn of_two_execves_one_runs_its_program() {
     everywhere(two_execs);
     at_random(two_execs);
+}
+
+/// Another process asks for the name while there is no leader, and while the thread that calls execve becomes the leader.
+#[test]
+fn the_comm_that_is_read_beside_an_execve_is_one_of_the_two() {
+    // The reader is init.
+    vm_host::one_stop::everywhere(5, || {
+        on(3, || {
+            let reads = Arc::new(AtomicBool::new(false));
+            let theirs = reads.clone();
+            let pid = fork(move || {
+                take_memory();
+                let reads = theirs.clone();
+                let executes = executes(&Arc::default());
+                thread(move || {
+                    while !reads.load(SeqCst) {
+                        hal::cpu::relax();
+                    }
+                    executes();
+                });
+                exit::exit_thread(0)
+            });
+            let process = ids::find_process(pid).expect("it has not been waited for");
+            // The clock stands still while one of the two is stopped, so no thread sleeps.
+            while process.comm() != comm_from(b"plain") || task::ids::hold_thread(pid).is_some() {
+                hal::cpu::relax();
+            }
+            reads.store(true, SeqCst);
+            let name = process.comm();
+            assert!([comm_from(b"plain"), comm_from(b"program")].contains(&name));
+            assert_eq!(wait(Children::Pid(pid)), Ok((pid, exited(1))));
+        });
+    });
 }
