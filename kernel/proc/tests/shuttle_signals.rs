@@ -11,7 +11,8 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use ksync::atomic::{AtomicU32, Ordering::SeqCst};
+use abi::raw::general::SA_RESETHAND;
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use proc::exit::{exit_group, exit_thread};
 use proc::group::setpgid;
 use proc::signal::{self, SigSet, code, sig};
@@ -503,6 +504,42 @@ fn a_signal_that_has_a_handler_again_is_not_dropped() {
             raise(USR1);
             join_all();
             assert!(pending().has(USR1), "it is lost");
+        });
+    });
+}
+
+/// An action that another thread sets while a handler of one time begins is not taken for that one's and reset. The handler does
+/// not get far, since the process has no stack for it.
+#[test]
+fn an_action_that_is_set_as_a_handler_of_one_time_begins_stays() {
+    const OTHER: u64 = HANDLER + 64;
+    one_stop::everywhere(FIRST, || {
+        on(2, || {
+            let last = Arc::new(AtomicU64::new(0));
+            let seen = last.clone();
+            let pid = fork(move || {
+                action(USR1, HANDLER, SA_RESETHAND.into());
+                let (seen, turn) = (seen.clone(), Arc::new(AtomicU32::new(0)));
+                let theirs = turn.clone();
+                thread(move || {
+                    theirs.store(1, SeqCst);
+                    // Also once the process has been killed.
+                    while theirs.load(SeqCst) == 1 {
+                        nap(1);
+                    }
+                    action(USR1, OTHER, 0);
+                    until(|| me().is_ending());
+                    seen.store(signal::action(&me(), USR1).handler, SeqCst);
+                });
+                until(|| turn.load(SeqCst) == 1);
+                raise_here(USR1);
+                turn.store(2, SeqCst);
+                user_mode();
+                0
+            });
+            let segv = u32::from(sig::SEGV);
+            assert_eq!(wait(Children::Pid(pid)), Ok((pid, segv)));
+            assert_eq!(last.load(SeqCst), OTHER);
         });
     });
 }

@@ -17,7 +17,7 @@ pub(super) const SA_RESTORER: u64 = 0x0400_0000;
 pub(super) const SA_ONSTACK: u64 = 0x0800_0000;
 pub(super) const SA_RESTART: u64 = 0x1000_0000;
 pub(super) const SA_NODEFER: u64 = 0x4000_0000;
-pub(super) const SA_RESETHAND: u64 = 0x8000_0000;
+const SA_RESETHAND: u64 = 0x8000_0000;
 
 const SIG_DFL: u64 = 0;
 const SIG_IGN: u64 = 1;
@@ -159,22 +159,48 @@ impl ActionTable {
                 Action::default()
             }
         };
+        self.note(signal, new.handler);
+        drop(entries);
+        old
+    }
+
+    /// The action on which a thread that has taken `signal` is to act. With SA_RESETHAND its handler runs once: the action becomes the
+    /// default one, with its flags, in the same step, so that neither another thread gets the handler as well, nor an action that
+    /// is set meanwhile is lost.
+    pub(super) fn take(&self, signal: u8) -> Action {
+        self.reset_if(signal, |action| {
+            action.handler > SIG_IGN && action.flags & SA_RESETHAND != 0
+        })
+    }
+
+    /// Sets the handler of `signal` to SIG_DFL; the flags stay.
+    pub(super) fn reset(&self, signal: u8) {
+        self.reset_if(signal, |_| true);
+    }
+
+    /// Sets the handler of `signal` to SIG_DFL if `applies` to its action. Returns that.
+    fn reset_if(&self, signal: u8, applies: fn(&Action) -> bool) -> Action {
+        let mut entries = self.entries.lock();
+        let Some((_, entry)) = entries.iter_mut().find(|(s, _)| *s == signal) else {
+            return Action::default();
+        };
+        let action = *entry;
+        if applies(&action) {
+            entry.handler = SIG_DFL;
+            self.note(signal, SIG_DFL);
+        }
+        action
+    }
+
+    /// Notes the handler of `signal` in the words that are read without the lock of the entries, which the caller holds.
+    fn note(&self, signal: u8, handler: u64) {
         let bit = SigSet::one(signal).0;
         let put = |word: &AtomicU64, on: bool| {
             let w = word.load(Ordering::Relaxed);
             word.store(if on { w | bit } else { w & !bit }, Ordering::Relaxed);
         };
-        put(&self.ignored, new.handler == SIG_IGN);
-        put(&self.caught, new.handler > SIG_IGN);
-        drop(entries);
-        old
-    }
-
-    /// SA_RESETHAND: sets the handler to SIG_DFL; the flags stay.
-    pub(super) fn reset(&self, signal: u8) {
-        let mut action = self.get(signal);
-        action.handler = SIG_DFL;
-        self.set(signal, action);
+        put(&self.ignored, handler == SIG_IGN);
+        put(&self.caught, handler > SIG_IGN);
     }
 
     /// Signals with SIG_IGN.

@@ -9,7 +9,7 @@ use task::current::{Current, current};
 use task::sched;
 use task::thread::{Thread, flag};
 
-use super::action::{Action, Disposition, SA_NODEFER, SA_RESETHAND, SA_RESTART};
+use super::action::{Action, Disposition, SA_NODEFER, SA_RESTART};
 use super::info::SigInfo;
 use super::mask::spares_init;
 use super::raise::force;
@@ -125,16 +125,11 @@ fn take_one(me: &Current, frame: &mut UserFrame) {
         return;
     };
     let actions = p.signals.lock().actions.clone();
-    let action = actions.get(info.signo);
+    let action = actions.take(info.signo);
     match action.handler {
         0 => by_default(me, info),
         1 => {}
-        _ => {
-            if action.flags & SA_RESETHAND != 0 {
-                actions.reset(info.signo);
-            }
-            run_handler(me, frame, info, &action);
-        }
+        _ => run_handler(me, frame, info, &action),
     }
 }
 
