@@ -264,6 +264,8 @@ impl Pmap {
     /// A table that is linked while this runs may be missed. Its link is followed by a full barrier and then by the
     /// check of the operation that made it. So if the caller first changed the state that is checked, and then put a
     /// full fence before this call, the tables that it misses are used only by operations whose check fails.
+    // In loops over many pages, it would take registers that the loop needs.
+    #[inline(never)]
     pub(super) fn next_leaf<'a, M: Machine>(
         &self,
         vm: &'a Vm<M>,
