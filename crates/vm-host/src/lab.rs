@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vm::{FaultError, Pfn, Space, Superpages, Tuning, Vm};
 
-use crate::{Access, Sim};
+use crate::{Access, Sim, listed};
 
 /// Faults of one access after which it counts as stuck. Fault injection and other threads of the program cause some.
 const PATIENCE: usize = 100_000;
@@ -140,6 +140,7 @@ impl Lab {
         self.vm.epoch.drain();
         assert_eq!(self.vm.epoch.pending(), 0, "retired objects wait for ever");
         assert_eq!(self.vm.limbo.frames(), 0, "frames wait for ever");
+        listed::check(&self.vm, std::iter::empty());
         let census = self.vm.alloc.check().expect("consistent free lists");
         assert_eq!(
             census.allocated, self.allocated,

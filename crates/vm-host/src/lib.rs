@@ -9,6 +9,7 @@ pub mod frugal;
 pub mod heap;
 #[cfg(feature = "threads")]
 pub mod lab;
+pub mod listed;
 pub mod mmu;
 pub mod model;
 #[cfg(shuttle)]
@@ -22,9 +23,11 @@ pub mod random_schedules;
 pub mod runs;
 #[cfg(all(feature = "threads", shuttle))]
 pub mod schedules;
+pub mod tickets;
 
 pub use arena::Arena;
 #[cfg(feature = "threads")]
 pub use lab::Lab;
 pub use mmu::{Access, PageFault, Sim};
 pub use random::Random;
+pub use tickets::{obstruct, ticket};

@@ -6,10 +6,11 @@ use ksync::atomic::Ordering::SeqCst;
 use vm::page::PAGE_SIZE;
 use vm::pmap::table::slot;
 use vm::pmap::{AROUND, Scan};
+use vm::rmap::Ticket;
 use vm::{Gather, Machine, Pfn, Pmap, Prot, Pte, Rights, Vm};
 
 use crate::mmu::{self, LARGE};
-use crate::{PageFault, Sim};
+use crate::{PageFault, Sim, listed, ticket};
 
 /// Bytes of a page.
 pub const PAGE: u64 = PAGE_SIZE as u64;
@@ -83,8 +84,15 @@ impl Runs {
 
     /// Enters an entry of 4 KiB.
     pub fn enter(&self, va: u64, leaf: Pte) {
-        let done = self.pmap.enter(&self.vm, &ksync::pin(), va, leaf, || true);
+        let done = self
+            .pmap
+            .enter(&self.vm, &ksync::pin(), &self.ticket(), va, leaf, || true);
         assert!(done.is_ok(), "{done:?}");
+    }
+
+    /// Room for the entries of one call.
+    pub fn ticket(&self) -> Ticket<'_> {
+        ticket(&self.vm, &self.pmap)
     }
 
     /// Maps a run at its place by entries of 4 KiB without A and D.
@@ -93,6 +101,7 @@ impl Runs {
             let entered = self.pmap.enter_around(
                 &self.vm,
                 &ksync::pin(),
+                &self.ticket(),
                 Runs::va(run, n),
                 AROUND,
                 prot,
@@ -230,6 +239,7 @@ impl Runs {
 
     /// Ends the pmap and checks that no frame is lost.
     pub fn finish(self) {
+        listed::check(&self.vm, std::iter::once(&*self.pmap));
         self.pmap.release(&self.vm);
         assert_eq!(self.pmap.tables(), 0);
         for &run in &self.runs {

@@ -47,6 +47,7 @@ struct World {
 impl World {
     fn new(frames: usize) -> World {
         let lab = Lab::new(frames, 1);
+        vm_host::obstruct(&lab.vm);
         World { lab, value: 0 }
     }
 

@@ -7,6 +7,7 @@ use ksync::atomic::Ordering::SeqCst;
 use vm::pmap::table::slot;
 use vm::{Gather, Machine, Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::mmu::{LARGE, run, stop};
+use vm_host::ticket;
 use vm_host::{PageFault, Sim};
 
 const BASE: u64 = 3 * LARGE;
@@ -48,7 +49,14 @@ impl Lab {
     fn enter(&self, n: u64, prot: Prot) {
         let leaf = Pte::user(Pfn(self.first.0 + n as u32), prot);
         let va = BASE + n * PAGE;
-        let entered = self.pmap.enter(&self.vm, &ksync::pin(), va, leaf, || true);
+        let entered = self.pmap.enter(
+            &self.vm,
+            &ksync::pin(),
+            &ticket(&self.vm, &self.pmap),
+            va,
+            leaf,
+            || true,
+        );
         assert!(entered.is_ok());
     }
 

@@ -9,6 +9,7 @@
 use vm::space::Source;
 use vm::{Access, Gather, Prot, Pte, Rights};
 use vm_host::explore::{AT, Act, PAGE, World, at_once, explore};
+use vm_host::ticket;
 
 /// Bytes under eight level-1 tables, whose entries in the table above share a group.
 const GROUP: u64 = 8 * 512 * PAGE;
@@ -80,10 +81,15 @@ fn protection_that_comes_while_another_is_pushed_down_is_not_forgotten() {
         let leaf = Pte::user(world.file.lookup(&ksync::pin(), page).unwrap(), Prot::WRITE);
         let va = AT + u64::from(page) * PAGE;
         let check = || true;
-        let done = world
-            .space
-            .pmap()
-            .enter_resident(vm, &pin, va, leaf, check, check);
+        let done = world.space.pmap().enter_resident(
+            vm,
+            &pin,
+            &ticket(vm, world.space.pmap()),
+            va,
+            leaf,
+            check,
+            check,
+        );
         assert!(done.is_ok());
     }
     // As in a fork, after which no earlier operation may make the neighbour writable.

@@ -13,6 +13,7 @@ use vm::pmap::Entered;
 use vm::space::Source;
 use vm::{Gather, Pfn, Prot, Pte, Rights, rmap};
 use vm_host::explore::{AT, Act, ELSEWHERE, PAGE, World, at_once, explore};
+use vm_host::ticket;
 
 loom::lazy_static! {
     /// Represents eight bytes of a frame.
@@ -194,7 +195,7 @@ fn an_operation_that_is_not_listed_any_more_has_flushed() {
     let enter: Act = |world| {
         let leaf = Pte::user(page(world, 0).1, Prot::WRITE);
         let (pmap, vm) = (world.space.pmap(), &world.lab.vm);
-        if pmap.enter(vm, &ksync::pin(), AT, leaf, || true) == Ok(Entered::New) {
+        if pmap.enter(vm, &ksync::pin(), &ticket(vm, pmap), AT, leaf, || true) == Ok(Entered::New) {
             is_flushed();
         }
     };
@@ -244,7 +245,7 @@ fn who_finds_an_entry_finds_what_was_done_before_it_was_entered() {
         let leaf = Pte::user(page(world, 0).1, Prot::WRITE);
         BYTES.store(7, Relaxed);
         let (pmap, vm) = (world.space.pmap(), &world.lab.vm);
-        let entered = pmap.enter(vm, &ksync::pin(), AT, leaf, || true);
+        let entered = pmap.enter(vm, &ksync::pin(), &ticket(vm, pmap), AT, leaf, || true);
         entered.expect("nothing is in the way");
     };
     let look: Act = |world| {
@@ -412,7 +413,7 @@ fn a_scan_that_finds_protection_pushed_down_finds_that_its_flush_is_due_or_over(
         let leaf = Pte::user(shared_page(world, AT), Prot::WRITE);
         let mut gather = Gather::new();
         pmap.write_protect_high(vm, &ksync::pin(), &mut gather);
-        let entered = pmap.enter(vm, &ksync::pin(), AT, leaf, || true);
+        let entered = pmap.enter(vm, &ksync::pin(), &ticket(vm, pmap), AT, leaf, || true);
         entered.expect("nothing is in the way");
         gather.finish(vm);
     };

@@ -15,6 +15,7 @@ use vm::pmap::Revoke;
 use vm::pmap::{EnterError, Scan};
 use vm::{Gather, Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::mmu::{run, stop};
+use vm_host::ticket;
 use vm_host::{Access, Random, Sim};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -134,23 +135,34 @@ impl World {
         }
         let leaf = Pte::user(place.pfn, Prot { write, exec: false });
         let page = self.vm.pages.get(place.pfn);
+        let room = ticket(&self.vm, &self.pmap);
         let check = || place.state.load(SeqCst) == state;
         let done = match random.below(3) {
             0 if let Some(_busy) = page.try_soft_busy() => self
                 .pmap
-                .enter(&self.vm, &pin, place.va, leaf, check)
+                .enter(&self.vm, &pin, &room, place.va, leaf, check)
                 .map(drop),
             1 if !write => {
                 let around = |_: usize| Some(place.pfn);
                 let good = |_: usize, _: Pfn| !page.is_hard_busy();
                 self.pmap
-                    .enter_around(&self.vm, &pin, place.va, 1, Prot::READ, check, around, good)
+                    .enter_around(
+                        &self.vm,
+                        &pin,
+                        &room,
+                        place.va,
+                        1,
+                        Prot::READ,
+                        check,
+                        around,
+                        good,
+                    )
                     .map(drop)
             }
             _ => {
                 let good = || !page.is_hard_busy();
                 self.pmap
-                    .enter_resident(&self.vm, &pin, place.va, leaf, check, good)
+                    .enter_resident(&self.vm, &pin, &room, place.va, leaf, check, good)
                     .map(drop)
             }
         };

@@ -8,6 +8,7 @@ use std::sync::{Arc, Barrier};
 use vm::page::{HardBusy, PAGE_SIZE};
 use vm::{Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::Sim;
+use vm_host::ticket;
 
 const PAGE: u64 = PAGE_SIZE as u64;
 const ROUNDS: usize = 4000;
@@ -33,8 +34,16 @@ fn pmap_with(vm: &Vm<Sim>, pfn: Pfn) -> Arc<Pmap> {
             exec: false,
         },
     );
-    pmap.enter_resident(vm, &ksync::pin(), PLACE, leaf, || true, || true)
-        .unwrap();
+    pmap.enter_resident(
+        vm,
+        &ksync::pin(),
+        &ticket(vm, &pmap),
+        PLACE,
+        leaf,
+        || true,
+        || true,
+    )
+    .unwrap();
     pmap
 }
 

@@ -10,6 +10,7 @@ use vm::page::PAGE_SIZE;
 use vm::pmap::{EnterError, Entered, Revoke, Scan};
 use vm::{Gather, Machine, Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::mmu::{run, stop};
+use vm_host::ticket;
 use vm_host::{PageFault, Sim};
 
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -44,7 +45,14 @@ impl Lab {
         leaf: Pte,
         check: impl FnMut() -> bool,
     ) -> Result<Entered, EnterError> {
-        self.pmap.enter(&self.vm, &ksync::pin(), va, leaf, check)
+        self.pmap.enter(
+            &self.vm,
+            &ksync::pin(),
+            &ticket(&self.vm, &self.pmap),
+            va,
+            leaf,
+            check,
+        )
     }
 
     fn map(&self, va: u64) -> Pfn {
@@ -311,9 +319,15 @@ fn an_empty_table_is_forgotten_before_its_frame_is_used_again() {
     let pfn = lab.page();
     // A fault that had to retry leaves an empty table, which the core caches speculatively.
     let leaf = Pte::user(pfn, Prot::READ);
-    let refused = lab
-        .pmap
-        .enter_resident(&lab.vm, &ksync::pin(), 0, leaf, || true, || false);
+    let refused = lab.pmap.enter_resident(
+        &lab.vm,
+        &ksync::pin(),
+        &ticket(&lab.vm, &lab.pmap),
+        0,
+        leaf,
+        || true,
+        || false,
+    );
     assert_eq!(refused, Err(EnterError::Retry));
     lab.vm.machine.speculate(1, 0);
     lab.gathered(|gather| lab.pmap.remove_range(&lab.vm, 0, SPAN, gather));

@@ -193,6 +193,7 @@ struct World {
 impl World {
     fn new() -> World {
         let vm = Arc::new(Sim::new(FRAMES, 1, 1).into_vm());
+        vm_host::obstruct(&vm);
         let files = (0..FILES)
             .map(|_| ObjectRef::new_file(&vm, None).unwrap())
             .collect();

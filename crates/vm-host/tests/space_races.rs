@@ -52,6 +52,7 @@ fn fixed(at: u64, pages: u64, flags: EntryFlags) -> MapArgs<'static> {
 impl World {
     fn new() -> World {
         let vm = Arc::new(Sim::new(FRAMES, CPUS, 1).into_vm());
+        vm_host::obstruct(&vm);
         let program = Program::new(&vm);
         let file = ObjectRef::new_file(&vm, None).unwrap();
         file.truncate(&vm, PAGES * PAGE);

@@ -32,9 +32,15 @@ fn is_marked(lab: &Runs, n: usize) -> bool {
 fn fault(lab: &Runs, n: usize, prot: Prot) -> Entered {
     let leaf = Pte::user(lab.frame(0, n), prot);
     let va = Runs::va(0, n);
-    let done = lab
-        .pmap
-        .enter_resident(&lab.vm, &ksync::pin(), va, leaf, || true, || true);
+    let done = lab.pmap.enter_resident(
+        &lab.vm,
+        &ksync::pin(),
+        &lab.ticket(),
+        va,
+        leaf,
+        || true,
+        || true,
+    );
     done.expect("memory")
 }
 
@@ -265,8 +271,14 @@ fn a_fault_that_waits_at_a_table_that_dies_finds_the_leaf() {
     end(lab);
     let (lab, done) = at_a_dying_table(Prot::READ, |lab| {
         let leaf = Pte::user(lab.frame(1, 7), Prot::WRITE);
-        lab.pmap
-            .enter_over(&lab.vm, &ksync::pin(), Runs::va(0, 7), leaf, || true)
+        lab.pmap.enter_over(
+            &lab.vm,
+            &ksync::pin(),
+            &lab.ticket(),
+            Runs::va(0, 7),
+            leaf,
+            || true,
+        )
     });
     let old = lab.frame(0, 7);
     assert!(matches!(done, Ok(Entered::Replaced(pte)) if pte.pfn() == old));
@@ -343,6 +355,7 @@ fn a_look_at_a_table_that_dies_sees_what_it_said() {
         let around = lab.pmap.enter_around(
             &lab.vm,
             &ksync::pin(),
+            &lab.ticket(),
             va,
             4,
             Prot::READ,

@@ -267,10 +267,9 @@ fn a_change_of_one_page_divides_the_leaf() {
         (
             "copy on write",
             |lab| {
-                let leaf = Pte::user(lab.frame(1, 7), Prot::READ);
-                let done =
-                    lab.pmap
-                        .enter_over(&lab.vm, &ksync::pin(), Runs::va(0, 7), leaf, || true);
+                let (va, leaf) = (Runs::va(0, 7), Pte::user(lab.frame(1, 7), Prot::READ));
+                let (room, pin) = (lab.ticket(), ksync::pin());
+                let done = lab.pmap.enter_over(&lab.vm, &pin, &room, va, leaf, || true);
                 let old = lab.frame(0, 7);
                 assert!(
                     matches!(done, Ok(Entered::Replaced(pte)) if pte.pfn() == old && pte.is_dirty())
@@ -366,7 +365,8 @@ fn after_a_fork_a_write_gets_its_page_alone() {
     let fault = |n: usize, prot| {
         let leaf = Pte::user(lab.frame(0, n), prot);
         let va = Runs::va(0, n);
-        lab.pmap.enter(&lab.vm, &ksync::pin(), va, leaf, || true)
+        lab.pmap
+            .enter(&lab.vm, &ksync::pin(), &lab.ticket(), va, leaf, || true)
     };
     assert_eq!(fault(7, Prot::READ), Ok(Entered::Same));
     assert!(lab.is_large(0));
@@ -411,18 +411,30 @@ fn a_fault_on_what_a_leaf_maps_does_nothing() {
         let leaf = Pte::user(lab.frame(0, 7), prot);
         let dirtied = if prot.write { leaf.dirtied() } else { leaf };
         let never = || -> bool { panic!("nothing is entered") };
-        let done = lab.pmap.enter_new(&lab.vm, &pin, va, dirtied, never);
-        assert_eq!(done, Ok(Entered::Same));
-        let done = lab.pmap.enter_over(&lab.vm, &pin, va, leaf, never);
+        let done = lab
+            .pmap
+            .enter_new(&lab.vm, &pin, &lab.ticket(), va, dirtied, never);
         assert_eq!(done, Ok(Entered::Same));
         let done = lab
             .pmap
-            .enter_resident(&lab.vm, &pin, va, dirtied, never, never);
+            .enter_over(&lab.vm, &pin, &lab.ticket(), va, leaf, never);
+        assert_eq!(done, Ok(Entered::Same));
+        let done = lab
+            .pmap
+            .enter_resident(&lab.vm, &pin, &lab.ticket(), va, dirtied, never, never);
         assert_eq!(done, Ok(Entered::Same));
         let page = |_| -> Option<Pfn> { panic!("all slots are occupied") };
-        let done = lab
-            .pmap
-            .enter_around(&lab.vm, &pin, va, 9, prot, never, page, |_, _| true);
+        let done = lab.pmap.enter_around(
+            &lab.vm,
+            &pin,
+            &lab.ticket(),
+            va,
+            9,
+            prot,
+            never,
+            page,
+            |_, _| true,
+        );
         assert_eq!(done, Ok(0));
         assert!(lab.is_large(0));
     }
@@ -440,11 +452,13 @@ fn a_fault_for_something_else_divides_the_leaf() {
     for leaf in wanted {
         let lab = Runs::promoted(1, Prot::READ);
         let (pin, va, leaf) = (ksync::pin(), Runs::va(0, 7), leaf(&lab));
-        let done = lab.pmap.enter(&lab.vm, &pin, va, leaf, || false);
-        assert_eq!(done, Err(EnterError::Stale));
         let done = lab
             .pmap
-            .enter_resident(&lab.vm, &pin, va, leaf, || true, || true);
+            .enter(&lab.vm, &pin, &lab.ticket(), va, leaf, || false);
+        assert_eq!(done, Err(EnterError::Stale));
+        let done =
+            lab.pmap
+                .enter_resident(&lab.vm, &pin, &lab.ticket(), va, leaf, || true, || true);
         assert_eq!(done, Ok(Entered::Upgraded));
         let here = lab.lookup(0, 7).unwrap();
         assert_eq!(here.without(Pte::A), leaf.without(Pte::A));
@@ -456,7 +470,7 @@ fn a_fault_for_something_else_divides_the_leaf() {
     let (pin, other) = (ksync::pin(), Pte::user(lab.frame(1, 7), Prot::READ));
     let done = lab
         .pmap
-        .enter_new(&lab.vm, &pin, Runs::va(0, 7), other, || true);
+        .enter_new(&lab.vm, &pin, &lab.ticket(), Runs::va(0, 7), other, || true);
     let old = lab.frame(0, 7);
     assert!(matches!(done, Err(EnterError::Occupied(pte)) if pte.pfn() == old));
     drop(pin);

@@ -13,6 +13,7 @@ use vm::{Pfn, Prot, Pte};
 use vm_host::Random;
 use vm_host::mmu::LARGE;
 use vm_host::runs::{BASE, PAGES, Runs};
+use vm_host::ticket;
 
 const CPUS: usize = 3;
 const PLACES: usize = 2;
@@ -74,11 +75,11 @@ impl World {
         let (pin, va) = (ksync::pin(), Runs::va(run, n));
         let (vm, pmap) = (&self.lab.vm, &self.lab.pmap);
         let done = match self.random.below(3) {
-            0 => pmap.enter_resident(vm, &pin, va, leaf, || true, || true),
-            1 => pmap.enter_over(vm, &pin, va, leaf, || true),
-            _ => match pmap.enter_new(vm, &pin, va, leaf, || true) {
+            0 => pmap.enter_resident(vm, &pin, &ticket(vm, pmap), va, leaf, || true, || true),
+            1 => pmap.enter_over(vm, &pin, &ticket(vm, pmap), va, leaf, || true),
+            _ => match pmap.enter_new(vm, &pin, &ticket(vm, pmap), va, leaf, || true) {
                 Err(EnterError::Occupied(_) | EnterError::FlushDue) => {
-                    pmap.enter(vm, &pin, va, leaf, || true)
+                    pmap.enter(vm, &pin, &ticket(vm, pmap), va, leaf, || true)
                 }
                 done => done,
             },

@@ -64,8 +64,14 @@ fn without_memory_a_fault_leaves_the_leaf() {
     let lab = Runs::promoted(1, Prot::READ);
     let leaf = Pte::user(lab.frame(0, 7), Prot::WRITE);
     let fault = || {
-        lab.pmap
-            .enter(&lab.vm, &ksync::pin(), Runs::va(0, 7), leaf, || true)
+        lab.pmap.enter(
+            &lab.vm,
+            &ksync::pin(),
+            &lab.ticket(),
+            Runs::va(0, 7),
+            leaf,
+            || true,
+        )
     };
     let done = lab.without_memory(fault);
     assert_eq!(done, Err(EnterError::NoTable(NoMemory)));

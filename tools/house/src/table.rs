@@ -41,7 +41,7 @@ pub const RING_AREAS: &[&str] = &["crates", "kernel"];
 pub const RING: usize = 5;
 
 /// Crates that have a larger one, and its size. As of 24 November 2026; they go as vocabulary gets files of its own.
-pub const RINGS: &[(&str, usize)] = &[("vm", 24)];
+pub const RINGS: &[(&str, usize)] = &[("vm", 21)];
 
 /// Lints that the workspace denies, by tool.
 pub const DENIED: &[(&str, &str)] = &[
@@ -150,7 +150,7 @@ pub const LONG_FILES: &[Entry] = &[
     (
         "vm-host/tests/model/play.rs",
         "",
-        870,
+        860,
         "one player of all operations",
     ),
     (
@@ -270,12 +270,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         "World::apply",
         80,
         "one arm for each operation",
-    ),
-    (
-        "vm/src/fault/around.rs",
-        "Attempt::map_around",
-        70,
-        "one loop with its checks",
     ),
     (
         "vm/src/fault/mod.rs",

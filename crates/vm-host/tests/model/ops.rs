@@ -1,6 +1,7 @@
 //! Random operations.
 
 use proptest::prelude::*;
+use vm::MapProt;
 use vm::space::Advice;
 
 /// The page of an operation: below [`WINDOWS`] a fixed address, else one of the mapped pages.
@@ -300,4 +301,16 @@ pub fn op(mix: Mix) -> BoxedStrategy<Op> {
         exits => any::<u8>().prop_map(|space| Op::Exit { space }),
     ]
     .boxed()
+}
+
+/// A protection by bits: reading, writing, executing.
+pub fn prot(bits: u8) -> MapProt {
+    let bit = |n: u8, prot| {
+        if bits >> n & 1 != 0 {
+            prot
+        } else {
+            MapProt::empty()
+        }
+    };
+    bit(0, MapProt::READ) | bit(1, MapProt::WRITE) | bit(2, MapProt::EXEC)
 }

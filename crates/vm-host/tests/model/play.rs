@@ -15,7 +15,7 @@ use vm_host::model::{self, Model, WORDS};
 use vm_host::{Access, Lab};
 
 use crate::blocks;
-use crate::ops::{At, Op, STACKS, WINDOWS, What};
+use crate::ops::{At, Op, STACKS, WINDOWS, What, prot};
 
 const PAGE: u64 = 4096;
 const CPUS: usize = 3;
@@ -77,17 +77,6 @@ pub struct Player {
     injected: bool,
 }
 
-fn prot(bits: u8) -> MapProt {
-    let bit = |n: u8, prot| {
-        if bits >> n & 1 != 0 {
-            prot
-        } else {
-            MapProt::empty()
-        }
-    };
-    bit(0, MapProt::READ) | bit(1, MapProt::WRITE) | bit(2, MapProt::EXEC)
-}
-
 /// Whenever the VM is about to read a table, some core walks and caches one of the tests' addresses.
 fn speculate_between_steps(lab: &Lab, superpages: bool) {
     let (vm, step) = (Arc::downgrade(&lab.vm), AtomicU64::new(0));
@@ -126,6 +115,7 @@ impl Player {
             Lab::tuned(FRAMES, CPUS, setup.tuning)
         };
         lab.play_all();
+        vm_host::obstruct(&lab.vm);
         let file = || ObjectRef::new_file(&lab.vm, None).unwrap();
         let first = learn(file);
         let files: Vec<_> = [first]

@@ -17,13 +17,23 @@ use ksync::Spin;
 use super::buddy::{Buddy, COLOURS};
 use super::magazine::{BURST, Gate, Magazine};
 use super::marks::{Marks, Rights};
-use super::{FreeRange, MAX_ORDER};
-use crate::page::{Flags, PageArray, Pfn, State};
+use crate::page::{Flags, MAX_ORDER, PageArray, Pfn, State};
 
 /// Order of a run that fills one burst.
 const BURST_ORDER: u8 = BURST.ilog2() as u8;
 /// Pages of a refill that may come from below the users' mark.
 const EMERGENCY: usize = 4;
+
+/// Frames that the platform gives to the allocator at boot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FreeRange {
+    /// First frame.
+    pub start: Pfn,
+    /// One beyond the last frame.
+    pub end: Pfn,
+    /// Memory domain of all of them.
+    pub domain: u8,
+}
 
 ksync::lock_class!(pub DomainLock, "memory domain", rank = 130);
 ksync::lock_class!(pub ScarceLock, "scarce memory", rank = 129);

@@ -18,6 +18,10 @@ pub enum Rights {
     Reserve,
 }
 
+/// There is no memory for a request of these rights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMemory;
+
 /// How short memory is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pressure {

@@ -33,13 +33,14 @@ use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
 use ksync::{CpuPin, PerCpu};
 
 use self::domain::Domain;
+pub use self::domain::FreeRange;
 use self::inject::Injector;
 use self::magazine::{Gate, Magazine};
 use self::reservation::{Broken, Reservations};
 
 pub use self::check::{Census, Inconsistency};
 pub use self::magazine::CpuStats;
-pub use self::marks::{Pressure, Rights};
+pub use self::marks::{NoMemory, Pressure, Rights};
 pub use self::reservation::{Blocks, Place, Placed, RUN_FRAMES, RUN_ORDER};
 
 use crate::Machine;
@@ -50,21 +51,6 @@ pub use crate::page::MAX_ORDER;
 /// Reservations that a request for a run breaks at most. A program chooses which frames of its runs are free, so breaking
 /// all of them may give no two frames side by side; and preemption is off.
 const RUN_BREAKS: usize = 16;
-
-/// There is no memory for a request of these rights.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NoMemory;
-
-/// Frames that the platform gives to the allocator at boot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FreeRange {
-    /// First frame.
-    pub start: Pfn,
-    /// One beyond the last frame.
-    pub end: Pfn,
-    /// Memory domain of all of them.
-    pub domain: u8,
-}
 
 /// The allocator of physical pages. See the module.
 pub struct PageAllocator {

@@ -430,6 +430,14 @@ impl Chain {
         self.layers.last().filter(|layer| !layer.is_anon())
     }
 
+    /// Whether `va` lies beyond the end of the file at the bottom.
+    pub(crate) fn is_cut_off(&self, pin: &CpuPin, va: u64) -> bool {
+        self.terminal_file().is_some_and(|file| {
+            file.object(pin)
+                .is_some_and(|object| !object.has_index(file.index(va)))
+        })
+    }
+
     /// Whether both consist of the same layers.
     pub(crate) fn same_layers(&self, other: &Chain) -> bool {
         self.layers.len() == other.layers.len()

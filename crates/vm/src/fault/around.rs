@@ -5,7 +5,6 @@ use crate::Machine;
 use crate::object::Slot;
 use crate::page::PAGE_SIZE;
 use crate::pmap::AROUND;
-use crate::rmap::{self, ReverseMap};
 
 impl<M: Machine> Attempt<'_, M> {
     /// Maps the resident pages in the window around the fault: those of a file read-only; those of shared memory, whose
@@ -36,19 +35,10 @@ impl<M: Machine> Attempt<'_, M> {
         // Read once: a later truncation finds the claims.
         let beyond = object.pages();
         let (mut run, mut run_at): (&[Slot], usize) = (&[], 0);
-        if rmap::Map::PER_PAGE {
-            for va in (0..count).map(va) {
-                self.vm.rmap.enter(
-                    object,
-                    self.chain.layers()[found.depth].index(va),
-                    self.space.pmap_arc(),
-                    va,
-                );
-            }
-        }
         let entered = self.space.pmap().enter_around(
             self.vm,
             self.pin,
+            &self.ticket,
             start,
             count,
             self.prot(writable),

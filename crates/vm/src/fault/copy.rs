@@ -52,7 +52,7 @@ impl<M: Machine> Attempt<'_, M> {
             // Perhaps no mapping reaches the original any more.
             found
                 .object
-                .leave_page(self.vm, self.pin, self.space.pmap_arc());
+                .leave_page(self.vm, self.pin, self.space.pmap());
         } else if !found.object.is_anon() {
             // A page whose contents were seen counts as data.
             found.page.clear_flag(Flags::UNWRITTEN);
@@ -98,6 +98,6 @@ impl<M: Machine> Attempt<'_, M> {
         self.vm.stats.get(self.pin).cow_move.add(1);
         found.page.mark(marks(true));
         // If the entry has changed since, the operation that changed it finds the page in front.
-        self.enter_busy(front, index, found.pfn, true, || self.check(0))
+        self.enter_busy(found.pfn, true, || self.check(0))
     }
 }

@@ -32,7 +32,7 @@ use crate::map::{EntryState, MapEntry, Prot};
 use crate::object::{Insert, Object, Slot};
 use crate::page::{Flags, PAGE_SIZE, Page, Pfn, Wanted};
 use crate::pmap::{self, EnterError, Entered, Pte};
-use crate::rmap::{ReverseMap, marks};
+use crate::rmap::{Blocked, ReverseMap, Ticket, marks};
 use crate::space::Space;
 use crate::{Machine, Vm};
 
@@ -79,6 +79,8 @@ pub(crate) enum Step {
     Replaced,
     /// Needs work that cannot be done while pinned.
     Slow(Slow),
+    /// The reverse map is at work on a page: wait, then try again.
+    Blocked(Blocked),
 }
 
 /// Work that needs the map's lock.
@@ -100,6 +102,7 @@ struct Attempt<'a, M: Machine> {
     space: &'a Space,
     vm: &'a Vm<M>,
     pin: &'a CpuPin,
+    ticket: Ticket<'a>,
     entry: &'a MapEntry,
     /// The entry's state, read before anything else of the entry.
     state: EntryState,
@@ -116,11 +119,15 @@ impl Space {
     pub fn fault<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Result<(), FaultError> {
         let va = va & !0xfff;
         loop {
+            let guard = vm.rmap.begin(self.pmap());
+            let ticket = vm.rmap.prepare(&guard, self.pmap(), 1)?;
             let pin = ksync::pin();
-            let step = self.attempt(vm, &pin, va, access);
+            let step = self.attempt(vm, &pin, ticket, va, access);
             if matches!(step, Step::Done) {
                 return Ok(());
             }
+            // What follows may sleep.
+            vm.rmap.end(guard);
             if self.go_on(vm, pin, va, step)? {
                 return Ok(());
             }
@@ -161,12 +168,24 @@ impl Space {
                 drop(pin);
                 return self.slow(vm, va, what);
             }
+            Step::Blocked(blocked) => {
+                vm.stats.get(&pin).restarts.add(1);
+                drop(pin);
+                vm.rmap.wait(blocked);
+            }
         }
         Ok(false)
     }
 
     #[inline(always)]
-    fn attempt<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64, access: Access) -> Step {
+    fn attempt<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        ticket: Ticket<'_>,
+        va: u64,
+        access: Access,
+    ) -> Step {
         let Some(entry) = self.find(pin, va) else {
             return Step::Slow(Slow::GrowDown);
         };
@@ -188,14 +207,14 @@ impl Space {
             space: self,
             vm,
             pin,
+            ticket,
             entry,
             state,
             chain,
             va,
             write,
         };
-        let mut front = None;
-        let (mut below, mut depth) = (chain.layers().iter(), 0);
+        let (mut below, mut depth, mut front) = (chain.layers().iter(), 0, None);
         while let Some(layer) = below.next() {
             let Some(object) = layer.object(pin) else {
                 return Step::Again;
@@ -206,7 +225,7 @@ impl Space {
                 // Pages beyond the end of a file may exist for a moment during a truncation. Private copies stay in
                 // their object when the file shrinks.
                 if !object.has_index(index)
-                    || !below.as_slice().is_empty() && cut_off(chain, pin, va)
+                    || !below.as_slice().is_empty() && chain.is_cut_off(pin, va)
                 {
                     return Step::Fail(FaultError::Bus);
                 }
@@ -436,7 +455,7 @@ impl<M: Machine> Attempt<'_, M> {
         if writable && !object.is_anon() {
             object.note_store(self.vm);
         }
-        let step = self.enter_busy(object, index, pfn, writable, || self.check(depth) && also());
+        let step = self.enter_busy(pfn, writable, || self.check(depth) && also());
         // A page of a file stays, because readers may have seen it.
         if !matches!(step, Step::Done) && object.is_anon() {
             object.take_back(self.vm, self.pin, index, (pfn, busy));
@@ -446,21 +465,11 @@ impl<M: Machine> Attempt<'_, M> {
 
     /// Enters a page that the caller holds busy and that is the right one if `check` holds: replaces any other entry.
     #[inline(always)]
-    fn enter_busy(
-        &self,
-        object: &Object,
-        index: u32,
-        pfn: Pfn,
-        writable: bool,
-        check: impl Fn() -> bool,
-    ) -> Step {
+    fn enter_busy(&self, pfn: Pfn, writable: bool, check: impl Fn() -> bool) -> Step {
         let mut leaf = Pte::user(pfn, self.prot(writable));
         if writable {
             leaf = leaf.dirtied();
         }
-        self.vm
-            .rmap
-            .enter(object, index, self.space.pmap_arc(), self.va);
         self.enter_leaf(leaf, check)
     }
 
@@ -470,7 +479,7 @@ impl<M: Machine> Attempt<'_, M> {
         match self
             .space
             .pmap()
-            .enter_new(self.vm, self.pin, self.va, leaf, &check)
+            .enter_new(self.vm, self.pin, &self.ticket, self.va, leaf, &check)
         {
             Ok(_) => Step::Done,
             Err(EnterError::Stale) => Step::Again,
@@ -482,8 +491,9 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(never)]
     fn enter_over(&self, leaf: Pte, check: &dyn Fn() -> bool) -> Step {
         let pmap = self.space.pmap();
-        match pmap.enter_over(self.vm, self.pin, self.va, leaf, check) {
+        match pmap.enter_over(self.vm, self.pin, &self.ticket, self.va, leaf, check) {
             Ok(_) => Step::Done,
+            Err(EnterError::Blocked(blocked)) => Step::Blocked(blocked),
             Err(EnterError::NoTable(NoMemory)) => Step::Fail(FaultError::NoMemory),
             Err(_) => Step::Again,
         }
@@ -503,12 +513,10 @@ impl<M: Machine> Attempt<'_, M> {
         if self.write {
             leaf = leaf.dirtied();
         }
-        self.vm
-            .rmap
-            .enter(found.object, found.index, self.space.pmap_arc(), self.va);
         let entered = self.space.pmap().try_resident(
             self.vm,
             self.pin,
+            &self.ticket,
             self.va,
             leaf,
             false,
@@ -537,6 +545,7 @@ impl<M: Machine> Attempt<'_, M> {
             }
             Err(EnterError::NoTable(NoMemory)) => Step::Fail(FaultError::NoMemory),
             Err(EnterError::Retry) => found.busy(Wanted::Soft),
+            Err(EnterError::Blocked(blocked)) => Step::Blocked(blocked),
             Err(_) => Step::Again,
         }
     }
@@ -563,6 +572,7 @@ impl<M: Machine> Attempt<'_, M> {
         self.space.pmap().enter_resident(
             self.vm,
             self.pin,
+            &self.ticket,
             self.va,
             leaf,
             || self.is_right(found, writable),
@@ -578,21 +588,11 @@ impl<M: Machine> Attempt<'_, M> {
         };
         if found.page.is(found.object.identity(), found.index) {
             found.page.mark(marks(writable));
-            self.enter_busy(found.object, found.index, found.pfn, writable, || {
-                self.check(found.depth)
-            })
+            self.enter_busy(found.pfn, writable, || self.check(found.depth))
         } else {
             Step::Again
         }
     }
-}
-
-/// Whether `va` lies beyond the end of the file at the bottom of the chain.
-pub(crate) fn cut_off(chain: &Chain, pin: &CpuPin, va: u64) -> bool {
-    chain.terminal_file().is_some_and(|file| {
-        file.object(pin)
-            .is_some_and(|object| !object.has_index(file.index(va)))
-    })
 }
 
 /// Whether a protection allows an access. A page that can be written or executed can be read.

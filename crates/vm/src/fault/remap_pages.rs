@@ -8,14 +8,14 @@
 //! claims. So at every moment a scan finds all addresses of each page. The old page-table entries are removed
 //! afterwards.
 
-use super::{Attempt, Found, allows, cut_off};
+use super::{Attempt, Found, allows};
 use crate::Machine;
 use crate::Vm;
 use crate::fault::Access;
 use crate::map::Extent;
 use crate::page::PAGE_SIZE;
 use crate::pmap::{EnterError, Mapped, TABLE_BYTES};
-use crate::rmap::{self, ReverseMap};
+use crate::rmap::{ReverseMap, Ticket};
 use crate::space::Space;
 use ksync::CpuPin;
 
@@ -26,12 +26,17 @@ impl Space {
     pub(crate) fn remap_pages<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64, distance: u64) {
         let mut va = start;
         loop {
-            // A new pin for each run: the range may be long.
+            // A new pin for each run: the range may be long. Room for entries is had as the pages are found, or not.
+            let guard = vm.rmap.begin(self.pmap());
+            let Ok(ticket) = vm.rmap.prepare(&guard, self.pmap(), 0) else {
+                return;
+            };
             let pin = ksync::pin();
             let Some(run) = self.pmap().mapped_from(vm, &pin, va, end) else {
                 return;
             };
-            let Some(pages) = self.remap_run(vm, &pin, &run, run.va.wrapping_add(distance)) else {
+            let to = run.va.wrapping_add(distance);
+            let Some(pages) = self.remap_run(vm, &pin, ticket, &run, to) else {
                 return;
             };
             va = run.va + (pages * PAGE_SIZE) as u64;
@@ -43,6 +48,7 @@ impl Space {
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
+        ticket: Ticket<'_>,
         run: &Mapped,
         to: u64,
     ) -> Option<usize> {
@@ -51,6 +57,7 @@ impl Space {
             space: self,
             vm,
             pin,
+            ticket,
             state: entry.state(),
             entry,
             chain: entry.chain(pin)?,
@@ -80,15 +87,10 @@ impl<M: Machine> Attempt<'_, M> {
         let writable = depth == 0 && self.front_writable(object.is_anon());
         let va = |n: usize| self.va + (n * PAGE_SIZE) as u64;
         let wanted = |n: usize| bits >> n & 1 != 0;
-        if rmap::Map::PER_PAGE {
-            for va in (0..pages).filter(|&n| wanted(n)).map(va) {
-                let index = layer.index(va);
-                self.vm.rmap.enter(object, index, self.space.pmap_arc(), va);
-            }
-        }
         let entered = self.space.pmap().enter_around(
             self.vm,
             self.pin,
+            &self.ticket,
             self.va,
             pages,
             self.prot(writable),
@@ -98,7 +100,7 @@ impl<M: Machine> Attempt<'_, M> {
                 let index = layer.index(va(n));
                 let pfn = object.lookup(self.pin, index).filter(|_| wanted(n))?;
                 let good = object.has_index(index)
-                    && (is_last || !cut_off(self.chain, self.pin, va(n)))
+                    && (is_last || !self.chain.is_cut_off(self.pin, va(n)))
                     && self.empty_above(va(n), depth);
                 good.then_some(pfn)
             },

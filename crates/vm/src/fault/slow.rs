@@ -48,7 +48,7 @@ impl Space {
         if !entry.chain_slot().is_none() {
             return Ok(());
         }
-        let layer = Backing::attach_anon(vm, self.pmap_arc(), relation(vm, entry))?;
+        let layer = Backing::attach_anon(vm, self.pmap(), relation(vm, entry))?;
         entry.set_chain(vm, Some(Chain::of(layer)));
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Space {
             entry.set_needs_copy(false);
             return Ok(());
         }
-        let front = Backing::attach_anon(vm, self.pmap_arc(), relation(vm, entry))?;
+        let front = Backing::attach_anon(vm, self.pmap(), relation(vm, entry))?;
         let new = old.shadowed_by(front);
         // The chain is published before the state: a fault that sees the new state sees the new chain.
         entry.succeed(vm, &pin, old, new);

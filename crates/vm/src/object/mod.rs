@@ -37,7 +37,6 @@ use self::slots::Slots;
 use crate::alloc::{Blocks, NoMemory, Pressure, Rights};
 use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
 use crate::pmap::Pmap;
-use crate::rmap::ReverseMap;
 use crate::{Machine, Vm};
 
 lock_class!(
@@ -479,7 +478,6 @@ impl Object {
             to.vacate(vm, pin, to_index, pfn);
             return Ok(false);
         }
-        vm.rmap.moved((self, index), (to, to_index));
         busy.page().move_identity(to.identity(), to_index);
         self.vacate(vm, pin, index, pfn);
         Ok(true)

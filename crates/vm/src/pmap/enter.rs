@@ -5,8 +5,10 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 
 use super::pte::Pte;
 use super::table::{ENTRIES, Table, slot};
+use super::walk::Answer;
 use super::{Loss, Pmap, Prot, USER_END};
 use crate::page::{PAGE_SIZE, Pfn};
+use crate::rmap::{self, Blocked, Held, Map, ReverseMap, Ticket};
 use crate::tlb::{self, Gather};
 use crate::{Machine, NoMemory, Vm};
 
@@ -38,11 +40,20 @@ pub enum EnterError {
     FlushDue,
     /// The page is hard-busy, or has changed its identity: the fault must look it up again.
     Retry,
+    /// The list of a page, of the new or of a replaced entry, is held: the fault waits, and starts again.
+    Blocked(Blocked),
 }
 
 impl From<NoMemory> for EnterError {
     fn from(cause: NoMemory) -> EnterError {
         EnterError::NoTable(cause)
+    }
+}
+
+impl From<Blocked> for EnterError {
+    #[inline]
+    fn from(blocked: Blocked) -> EnterError {
+        EnterError::Blocked(blocked)
     }
 }
 
@@ -64,6 +75,7 @@ impl Pmap {
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
+        ticket: &Ticket<'_>,
         va: u64,
         leaf: Pte,
         check: impl FnOnce() -> bool,
@@ -83,8 +95,7 @@ impl Pmap {
         if self.is_frame_due(va, va + PAGE_SIZE as u64) {
             return Err(EnterError::FlushDue);
         }
-        table.grow(at);
-        table.fill(at, leaf);
+        fill_listed(vm, ticket, &table, va, leaf)?;
         Ok(Entered::New)
     }
 
@@ -105,11 +116,12 @@ impl Pmap {
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
+        ticket: &Ticket<'_>,
         va: u64,
         leaf: Pte,
         mut check: impl FnMut() -> bool,
     ) -> Result<Entered, EnterError> {
-        self.enter_flushed(vm, pin, va, leaf, false, &mut check)
+        self.enter_flushed(vm, pin, ticket, va, leaf, false, &mut check)
     }
 
     /// As [`enter`](Pmap::enter), but replaces another frame's entry, which is gone for every CPU before the new one is
@@ -122,11 +134,12 @@ impl Pmap {
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
+        ticket: &Ticket<'_>,
         va: u64,
         leaf: Pte,
         mut check: impl FnMut() -> bool,
     ) -> Result<Entered, EnterError> {
-        self.enter_flushed(vm, pin, va, leaf, true, &mut check)
+        self.enter_flushed(vm, pin, ticket, va, leaf, true, &mut check)
     }
 
     /// Enters a leaf when no CPU has a translation of another frame any more, after a flush if need be.
@@ -134,10 +147,15 @@ impl Pmap {
     /// A flush counts for the next hold of the lock alone. Entries removed before it are gone everywhere; and between
     /// the two holds only this leaf's frame can have been entered at the address, or `check` fails.
     #[inline(never)]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "those of enter, and whether it replaces"
+    )]
     fn enter_flushed<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
+        ticket: &Ticket<'_>,
         va: u64,
         leaf: Pte,
         over: bool,
@@ -160,8 +178,7 @@ impl Pmap {
             );
             if old.is_empty() {
                 if flushed || !self.is_frame_due(va, end) {
-                    table.grow(at);
-                    table.fill(at, leaf);
+                    fill_listed(vm, ticket, &table, va, leaf)?;
                     return Ok(replaced.map_or(Entered::New, Entered::Replaced));
                 }
                 drop(guard);
@@ -176,10 +193,12 @@ impl Pmap {
                     return Ok(Entered::Upgraded);
                 }
             } else if over {
+                let held = rmap::leave(vm, self, old, va)?;
                 let mut gather = Gather::new();
                 gather.over(self, va..end, Loss::Frames);
                 gather.record(self, va);
                 let taken = table.take(at);
+                held.settle(!taken.is_empty());
                 if !taken.is_empty() {
                     table.shrink(1);
                     replaced = Some(taken);
@@ -197,25 +216,31 @@ impl Pmap {
     ///
     /// The slot is claimed; then `identity` says whether the page still is what it was and is not hard-busy. A scan
     /// makes the page hard-busy before it visits the slot; both put a full fence in between, so one of the two sees the
-    /// other. `check` is as for [`enter`](Pmap::enter), and so is the guarantee about other frames' translations: the
+    /// other. Where entries are listed, the page's list is held instead: the scan, which holds it too, comes before the
+    /// question or after the fill. `check` is as for [`enter`](Pmap::enter), and so is the guarantee about other frames' translations: the
     /// caller is pinned, so a page with the same identity before and after a flush has had it all the time.
     ///
     /// # Errors
     ///
     /// All of [`EnterError`] but `FlushDue`; nothing has changed then.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one place and two questions to the caller"
+    )]
     pub fn enter_resident<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
+        ticket: &Ticket<'_>,
         va: u64,
         leaf: Pte,
         mut check: impl FnMut() -> bool,
         mut identity: impl FnMut() -> bool,
     ) -> Result<Entered, EnterError> {
-        match self.try_resident(vm, pin, va, leaf, false, &mut check, &mut identity) {
+        match self.try_resident(vm, pin, ticket, va, leaf, false, &mut check, &mut identity) {
             Err(EnterError::FlushDue) => {
                 tlb::flush_page(vm, self, va);
-                self.try_resident(vm, pin, va, leaf, true, check, identity)
+                self.try_resident(vm, pin, ticket, va, leaf, true, check, identity)
             }
             entered => entered,
         }
@@ -234,6 +259,7 @@ impl Pmap {
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
+        ticket: &Ticket<'_>,
         va: u64,
         leaf: Pte,
         flushed: bool,
@@ -254,9 +280,8 @@ impl Pmap {
                 if !flushed && self.is_frame_due(va, va + PAGE_SIZE as u64) {
                     return Err(EnterError::FlushDue);
                 }
-                claim(&table, at, leaf);
-                fence(SeqCst);
-                return if settle(&table, at, leaf, identity()) {
+                let held = rmap::list(vm, ticket, leaf, va)?;
+                return if fill_if(&table, at, leaf, held, identity) {
                     Ok(Entered::New)
                 } else {
                     Err(EnterError::Retry)
@@ -272,6 +297,10 @@ impl Pmap {
             // A scan that withdraws rights may have visited this entry already, so adding rights needs a claim too, on
             // the live entry. Either the scan finds the claim, or this sees the busy page: each side has a full barrier
             // between its two steps. A scan does not write to an entry that already is as it should be.
+            if Map::PER_PAGE {
+                let held = rmap::hold(vm, old)?;
+                return merge_if(&table, at, leaf, held, identity);
+            }
             let claimed = old.with(Pte::CLAIMED);
             if table.compare_exchange(at, old, claimed).is_ok() {
                 ksync::fence_after_rmw();
@@ -301,6 +330,7 @@ impl Pmap {
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
+        ticket: &Ticket<'_>,
         va: u64,
         count: usize,
         prot: Prot,
@@ -320,9 +350,50 @@ impl Pmap {
         if !check() {
             return Err(EnterError::Stale);
         }
+        let leaf = |pfn| Pte::user(pfn, prot).untouched();
+        if Map::PER_PAGE {
+            vm.rmap.top_up(ticket, count);
+            let all = (0..count).filter(|&n| {
+                let va = va + (n * PAGE_SIZE) as u64;
+                let leaf = self.leaf_around(&table, va, || page(n).map(leaf));
+                leaf.is_some_and(|leaf| {
+                    rmap::list(vm, ticket, leaf, va).is_ok_and(|held| {
+                        fill_if(&table, first + n, leaf, held, || identity(n, leaf.pfn()))
+                    })
+                })
+            });
+            return Ok(all.count());
+        }
+        Ok(self.claim_around(&table, va, count, prot, page, identity))
+    }
+
+    /// The leaf for an empty slot of a locked table, if there is one, and no CPU can have a translation of another frame.
+    fn leaf_around(
+        &self,
+        table: &Table,
+        va: u64,
+        leaf: impl FnOnce() -> Option<Pte>,
+    ) -> Option<Pte> {
+        let free = table.get(slot(va, 1)).is_empty();
+        let may = free && !self.is_frame_due(va, va + PAGE_SIZE as u64);
+        may.then(leaf).flatten()
+    }
+
+    /// The part of `enter_around` under claims, of which all are placed before one fence. The table is locked.
+    #[inline(always)]
+    fn claim_around(
+        &self,
+        table: &Table,
+        va: u64,
+        count: usize,
+        prot: Prot,
+        mut page: impl FnMut(usize) -> Option<Pfn>,
+        mut identity: impl FnMut(usize, Pfn) -> bool,
+    ) -> usize {
+        let first = slot(va, 1);
+        let leaf = |pfn| Pte::user(pfn, prot).untouched();
         // All slots are counted at once; those that stay empty are subtracted at the end.
         table.grow_many(first, count);
-        let leaf = |pfn| Pte::user(pfn, prot).untouched();
         // One bit for each claim; the claim itself holds the frame number.
         let mut claims = 0_u32;
         for n in 0..count {
@@ -344,7 +415,7 @@ impl Pmap {
             if !claim.is_empty() {
                 let pfn = claim.pfn();
                 entered += usize::from(settle(
-                    &table,
+                    table,
                     first + n,
                     leaf(pfn),
                     !due && identity(n, pfn),
@@ -352,7 +423,73 @@ impl Pmap {
             }
         }
         table.shrink((count - claimed) as u32);
-        Ok(entered)
+        entered
+    }
+}
+
+/// Counts, fills and lists an empty slot of a locked table, for a page that the caller holds busy.
+#[inline(always)]
+fn fill_listed<M: Machine>(
+    vm: &Vm<M>,
+    ticket: &Ticket<'_>,
+    table: &Table,
+    va: u64,
+    leaf: Pte,
+) -> Result<(), Blocked> {
+    let (held, at) = (rmap::list(vm, ticket, leaf, va)?, slot(va, 1));
+    table.grow(at);
+    table.fill(at, leaf);
+    held.done();
+    Ok(())
+}
+
+/// Fills an empty slot, whose list is held, if the page is good; under a claim where it is in no list. Returns whether the
+/// slot has the leaf.
+#[inline(always)]
+fn fill_if(
+    table: &Table,
+    at: usize,
+    leaf: Pte,
+    held: Held<'_>,
+    identity: impl FnOnce() -> bool,
+) -> bool {
+    if !Map::PER_PAGE {
+        claim(table, at, leaf);
+        fence(SeqCst);
+        return settle(table, at, leaf, identity());
+    }
+    let good = identity();
+    if good {
+        table.grow(at);
+        table.fill(at, leaf);
+    }
+    held.settle(good);
+    good
+}
+
+/// Gives a live entry, whose list is held, the rights of `leaf`, if the page is good and the entry has not gone.
+fn merge_if(
+    table: &Table,
+    at: usize,
+    leaf: Pte,
+    held: Held<'_>,
+    identity: impl FnOnce() -> bool,
+) -> Answer {
+    let good = identity();
+    let mut seen = table.get(at);
+    let mut done = false;
+    // Hardware may set A and D meanwhile.
+    while good && !done && seen.is_present() {
+        match table.compare_exchange(at, seen, merge(seen, leaf)) {
+            Ok(()) => done = true,
+            Err(now) => seen = now,
+        }
+    }
+    held.undo();
+    if done {
+        Ok(Entered::Upgraded)
+    } else {
+        Err(EnterError::Retry)
     }
 }
 

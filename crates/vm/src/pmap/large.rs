@@ -24,6 +24,7 @@ use super::table::{ENTRIES, Table, slot, table_base};
 use super::walk::{alloc_table, free_table};
 use super::{Loss, Pmap};
 use crate::page::{Flags, Pfn};
+use crate::rmap::{self, Blocked, Held, Map, ReverseMap};
 use crate::tlb::{Gather, ScanGather};
 use crate::{Machine, NoMemory, Vm};
 
@@ -134,7 +135,7 @@ impl Pmap {
         gather: &mut Gather<'p>,
         harvest: &mut H,
     ) -> Looked {
-        let taken = self.take_large(vm, pin, base, |leaf| {
+        let taken = self.take_large(vm, pin, base, None, |leaf| {
             gather.record(self, base);
             if H::WANTED && leaf.is_managed() && leaf.any(MARKS) {
                 pieces(leaf).for_each(|pte| harvest.take(pte.pfn(), pte));
@@ -159,7 +160,7 @@ impl Pmap {
             return Looked::Again;
         }
         let span = span_of(va);
-        let taken = self.take_large(vm, pin, va, |leaf| {
+        let taken = self.take_large(vm, pin, va, None, |leaf| {
             // Listed first, and then widened: the operation's own range is smaller.
             gather.record(self, span.start);
             gather.over(self, span.clone(), Loss::Frames);
@@ -175,11 +176,13 @@ impl Pmap {
         vm: &Vm<M>,
         pin: &CpuPin,
         base: u64,
-        taken: Option<Taken>,
+        taken: Result<Option<Taken>, Blocked>,
         gather: &mut Gather<'p>,
     ) -> Looked {
-        let Some(taken) = taken else {
-            return Looked::Again;
+        let taken = match taken {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return Looked::Again,
+            Err(blocked) => return Looked::Blocked(blocked),
         };
         if taken.emptied {
             // The address that was recorded lies on the path of each.
@@ -189,22 +192,25 @@ impl Pmap {
     }
 
     /// Divides the leaf around `va`, which maps `va` to `pfn`, for a scan. Without memory removes it, and returns whether
-    /// it did: then the scan has nothing more to do.
+    /// it did: then the scan has nothing more to do. `own` says whether the scan holds the list of `pfn`, and unlists it.
+    ///
+    /// # Errors
+    /// There is no memory, and the list of another page of the leaf is held.
     #[cold]
     pub(super) fn divide_for_scan<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
-        pfn: Pfn,
+        (pfn, own): (Pfn, bool),
         gather: &mut ScanGather,
-    ) -> bool {
+    ) -> Result<bool, Blocked> {
         if self.demote(vm, pin, va).is_ok() {
-            return false;
+            return Ok(false);
         }
         let span = span_of(va);
         let mut listed = false;
-        let taken = self.take_large(vm, pin, va, |leaf| {
+        let taken = self.take_large(vm, pin, va, own.then_some(pfn), |leaf| {
             if leaf.piece(slot(va, 1)).pfn() != pfn {
                 return false;
             }
@@ -215,38 +221,53 @@ impl Pmap {
             mark_pages(vm, leaf);
             true
         });
-        let Some(taken) = taken else {
-            return false;
+        let Some(taken) = taken? else {
+            return Ok(false);
         };
         // Where a promotion has not flushed yet, one address is not enough for the neighbours.
         gather.flush_pending(self, &span);
         if taken.emptied {
             gather.free_list_later(vm, self.prune(vm, pin, span.start, 3));
         }
-        true
+        Ok(true)
     }
 
     /// Takes the leaf of 2 MiB around `va` out, unless something else is there by now, or `prepare` refuses. `prepare` is
-    /// called with the leaf before it is gone, perhaps several times; it lists the flush and marks the pages.
+    /// called with the leaf before it is gone, perhaps several times; it lists the flush and marks the pages. The lists of
+    /// all pages are held meanwhile, but for that of `but`, a scan's page, whose list the caller holds.
+    ///
+    /// # Errors
+    /// A list is held. The leaf stays.
     fn take_large<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
+        but: Option<Pfn>,
         mut prepare: impl FnMut(Pte) -> bool,
-    ) -> Option<Taken> {
-        let directory = self.table_at(vm, pin, va, 2)?;
+    ) -> Result<Option<Taken>, Blocked> {
+        let Some(directory) = self.table_at(vm, pin, va, 2) else {
+            return Ok(None);
+        };
         let at = slot(va, 2);
         let _guard = directory.lock_directory();
+        let mut held = Held::nothing();
+        // Its frames do not change under the lock.
+        if Map::PER_PAGE && directory.get(at).is_large() {
+            let base = table_base(va, 1);
+            held = rmap::leave_run(vm, self, directory.get(at), base, but)?;
+        }
         loop {
             let leaf = directory.get(at);
             if directory.is_dead() || !leaf.is_large() || !prepare(leaf) {
-                return None;
+                held.undo();
+                return Ok(None);
             }
             if directory.compare_exchange(at, leaf, Pte::EMPTY).is_ok() {
+                held.done();
                 vm.stats.get(pin).leaves_removed.add(1);
                 let emptied = directory.shrink(1);
-                return Some(Taken { emptied });
+                return Ok(Some(Taken { emptied }));
             }
         }
     }

@@ -60,11 +60,12 @@ pub(crate) use self::pending::{Listed, Loss};
 pub use self::pte::{Prot, Pte};
 pub use self::range::Revoke;
 pub(crate) use self::range::SPAN as TABLE_BYTES;
-pub use self::scan::Scan;
 pub use self::walk::Mapped;
 
 use crate::asid::PmapId;
 use crate::page::Pfn;
+use crate::rmap::PmapState;
+pub use crate::rmap::Scan;
 use crate::space::background::Waiting;
 use crate::stats::Tally;
 use crate::tlb::ActiveSet;
@@ -94,6 +95,8 @@ pub struct Pmap {
     lookup: Lookup,
     /// Its space's link in the queue for work in the background.
     waiting: Waiting,
+    /// What it has of the reverse map.
+    listed: PmapState,
 }
 
 /// Fields that walks and switches read, and that are hardly ever written.
@@ -191,7 +194,14 @@ impl Pmap {
                 id: PmapId::default(),
             },
             waiting: Waiting::default(),
+            listed: PmapState::default(),
         }
+    }
+
+    /// What the pmap has of the reverse map.
+    #[inline]
+    pub fn listed(&self) -> &PmapState {
+        &self.listed
     }
 
     pub(crate) fn waiting(&self) -> &Waiting {

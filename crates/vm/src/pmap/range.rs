@@ -14,6 +14,7 @@ use super::table::{ENTRIES, Table, entry_shift, slot};
 use super::walk::Mapper;
 use super::{Loss, Pmap, USER_END};
 use crate::page::{PAGE_SIZE, Pfn};
+use crate::rmap::{self, Blocked, Map, ReverseMap};
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
@@ -105,11 +106,14 @@ impl Pmap {
         if range.is_empty() {
             return;
         }
+        let _guard = vm.rmap.begin(self);
         gather.over(self, range.clone(), Loss::Frames);
         self.for_each_leaf(vm, range.clone(), |pin, mapper, span| {
             let (start, whole) = (span.start, is_whole(&span));
             let looked = match mapper {
-                Mapper::Table(table) => self.remove_in(table, span, gather, spare_wired, harvest),
+                Mapper::Table(table) => {
+                    self.remove_in(vm, table, span, gather, spare_wired, harvest)
+                }
                 Mapper::Large(pte) if spare_wired && pte.any(Pte::WIRED) => Looked::Done,
                 Mapper::Large(_) if whole => self.remove_large(vm, pin, start, gather, harvest),
                 Mapper::Large(_) => self.divide(vm, pin, start, gather),
@@ -130,8 +134,9 @@ impl Pmap {
     /// lock. The table may be `Emptied`, and is to be unlinked, also if scans, which take no lock, had removed its last
     /// entries before. Not inlined, which keeps the path for untouched ranges small.
     #[inline(never)]
-    fn remove_in<'p, H: Harvest>(
+    fn remove_in<'p, M: Machine, H: Harvest>(
         &'p self,
+        vm: &Vm<M>,
         table: Table,
         span: Range<u64>,
         gather: &mut Gather<'p>,
@@ -144,15 +149,23 @@ impl Pmap {
         }
         let first = slot(span.start, 1);
         let mut removed = 0;
-        table.for_each_locked(first, slots_end(&span), |at, pte| {
+        let all = table.try_each_locked(first, slots_end(&span), |at, pte| {
             if spare_wired && pte.any(Pte::WIRED) {
-                return;
+                return Ok(());
             }
-            gather.record(self, span.start + ((at - first) * PAGE_SIZE) as u64);
-            removed += u32::from(take_out(&table, at, pte, harvest));
+            let va = span.start + ((at - first) * PAGE_SIZE) as u64;
+            let held = rmap::leave(vm, self, pte, va)?;
+            gather.record(self, va);
+            let taken = take_out(&table, at, pte, harvest);
+            held.settle(taken);
+            removed += u32::from(taken);
+            Ok(())
         });
         let empty = table.shrink(removed);
         drop(guard);
+        if let Err(blocked) = all {
+            return Looked::Blocked(blocked);
+        }
         if empty || table.live() == 0 {
             Looked::Emptied
         } else {
@@ -200,7 +213,7 @@ impl Pmap {
     }
 
     /// Calls `visit` for each level-1 table or leaf of 2 MiB in `range`, with the part of the range under it and a new
-    /// pin; again if that is the answer.
+    /// pin; again if that is the answer, perhaps after a wait.
     fn for_each_leaf<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -223,6 +236,11 @@ impl Pmap {
             va = match visit(&pin, mapper, at..end) {
                 Looked::Again => at,
                 Looked::Done | Looked::Emptied => end,
+                Looked::Blocked(blocked) => {
+                    drop(pin);
+                    vm.rmap.wait(blocked);
+                    at
+                }
             };
         }
     }
@@ -237,6 +255,8 @@ pub(super) enum Looked {
     Emptied,
     /// Something else maps the address by now.
     Again,
+    /// The list of a page that is mapped here is held: a part may not be done.
+    Blocked(Blocked),
 }
 
 impl Looked {
@@ -279,11 +299,15 @@ fn slots_end(span: &Range<u64>) -> usize {
 fn take_out<H: Harvest>(table: &Table, at: usize, mut pte: Pte, harvest: &mut H) -> bool {
     while !pte.is_empty() {
         let marks = H::WANTED && pte.is_managed() && pte.any(Pte::A | Pte::D);
-        let next = if marks { pte.busy() } else { Pte::EMPTY };
+        // Where the page's list is held no scan looks at the entry.
+        let busy = marks && !Map::PER_PAGE;
+        let next = if busy { pte.busy() } else { Pte::EMPTY };
         match table.compare_exchange(at, pte, next) {
             Ok(()) => {
                 if marks {
                     harvest.take(pte.pfn(), pte);
+                }
+                if busy {
                     table.clear(at);
                 }
                 return true;

@@ -6,6 +6,7 @@ use super::table::{ENTRIES, Table};
 use super::{CLOSED, Loss, Pmap, USER_END};
 use crate::limbo::FrameList;
 use crate::page::Pfn;
+use crate::rmap::ReverseMap;
 use crate::tlb::{self, Gather};
 use crate::{Machine, Vm};
 
@@ -43,6 +44,7 @@ impl Pmap {
             tlb::reload(vm, &running);
         }
         self.lower_pending(listed);
+        vm.rmap.forget_pmap(self);
         if !released {
             return 0;
         }

@@ -18,47 +18,50 @@ use core::ops::Range;
 use ksync::CpuPin;
 use rust_alloc::sync::Arc;
 
-use super::pte::Pte;
-use super::table::slot;
+use super::pte::{Prot, Pte};
+use super::table::{Table, slot};
 use super::walk::Miss;
 use super::{Loss, Pmap};
 use crate::page::{PAGE_SIZE, Pfn};
+use crate::rmap::{self, Blocked, Scan, Visit};
 use crate::tlb::ScanGather;
 use crate::{Machine, Vm};
 
-/// Result of a scan at one address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scan {
-    /// The frame is not mapped here.
-    Absent,
-    /// A fault had claimed the slot for the frame; the fault will start again.
-    Unclaimed,
-    /// This entry mapped the frame. It was changed, or was already as it should be. If the operation removes A or D,
-    /// the caller must hand them on.
-    Found(Pte),
-}
-
-impl Scan {
-    /// The entry, if one was found.
-    pub fn pte(self) -> Option<Pte> {
-        match self {
-            Scan::Found(pte) => Some(pte),
-            _ => None,
+/// Scans one address of a page whose list it holds for that time, with a flush of its own, until nothing is in the way.
+fn alone<M: Machine>(
+    vm: &Vm<M>,
+    pmap: &Pmap,
+    (va, pfn): (u64, Pfn),
+    mut scan: impl FnMut(&mut ScanGather) -> Result<(Scan, Visit), Blocked>,
+) -> Scan {
+    loop {
+        let seen = rmap::leave(vm, pmap, Pte::user(pfn, Prot::READ), va).and_then(|held| {
+            let mut gather = ScanGather::new();
+            let seen = scan(&mut gather);
+            let listed = |pte: Pte| pte.is_managed();
+            held.settle(seen.is_ok_and(|(found, visit)| {
+                visit == Visit::Gone && found.pte().is_some_and(listed)
+            }));
+            gather.finish(vm);
+            seen
+        });
+        match seen {
+            Ok((found, _)) => return found,
+            // Not `wait`: the caller is pinned.
+            Err(_) => ksync::relax(),
         }
     }
 }
 
-/// Scans one address, with a flush of its own.
-fn gathered<M: Machine>(vm: &Vm<M>, scan: impl FnOnce(&mut ScanGather) -> Scan) -> Scan {
-    let mut gather = ScanGather::new();
-    let found = scan(&mut gather);
-    gather.finish(vm);
-    found
+/// What remains of an entry before its page is written out.
+fn read_only(pte: Pte) -> Pte {
+    pte.without(Pte::W | Pte::D | Pte::CLAIMED)
 }
 
 impl Pmap {
-    /// Removes the entry of `va` if it maps `pfn`; no translation is usable on return. The caller holds the page
-    /// hard-busy and has put a full fence after that. It must mark the page with A and D of the entry.
+    /// Removes the entry of `va` if it maps `pfn`, and unlists it; no translation is usable on return. The caller holds the
+    /// page hard-busy, but not its list, and has put a full fence after that. It must mark the page with A and D of the
+    /// entry. For tests.
     pub fn scan_remove<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -66,10 +69,16 @@ impl Pmap {
         va: u64,
         pfn: Pfn,
     ) -> Scan {
-        gathered(vm, |gather| self.gather_remove(vm, pin, va, pfn, gather))
+        alone(vm, self, (va, pfn), |gather| {
+            self.take_out(vm, pin, va, Some(pfn), gather)
+        })
     }
 
-    /// As [`scan_remove`](Pmap::scan_remove), but translations stay usable until `gather`, which has room, is finished.
+    /// Removes the entry of `va` if it maps `pfn`; translations stay usable until `gather`, which has room, is finished.
+    /// Conditions as for [`scan_remove`](Pmap::scan_remove), but the caller holds the page's list, and unlists the entry.
+    ///
+    /// # Errors
+    /// Another page's list is held.
     pub(crate) fn gather_remove<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -77,11 +86,13 @@ impl Pmap {
         va: u64,
         pfn: Pfn,
         gather: &mut ScanGather,
-    ) -> Scan {
+    ) -> Result<Scan, Blocked> {
         self.take_out(vm, pin, va, Some(pfn), gather)
+            .map(|(found, _)| found)
     }
 
-    /// Removes the entry of `va`, and counts it, if it maps `pfn`; whatever it maps if `pfn` is `None`.
+    /// Removes the entry of `va`, and counts it, if it maps `pfn`, whose list the caller holds; whatever it maps if `pfn` is
+    /// `None`: then it is unlisted here.
     fn take_out<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -89,36 +100,40 @@ impl Pmap {
         va: u64,
         pfn: Option<Pfn>,
         gather: &mut ScanGather,
-    ) -> Scan {
-        let found = self.scan(vm, pin, va, pfn, Loss::Frames, gather, |_| Pte::EMPTY);
-        if found != Scan::Absent {
+    ) -> Result<(Scan, Visit), Blocked> {
+        let seen = self.scan(vm, pin, va, pfn, Loss::Frames, gather, |_| Pte::EMPTY)?;
+        if seen.0 != Scan::Absent {
             vm.pmaps.counts(pin).scan_removed.add(1);
         }
-        found
+        Ok(seen)
     }
 
     /// Removes all entries of `range`, whatever they map. As the pmap is a cache, this only costs later faults.
     /// Translations stay usable until `gather`, which has room, is finished.
+    ///
+    /// # Errors
+    /// A page's list is held: entries of it and of later pages may be left.
     pub(crate) fn gather_remove_range<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
         range: Range<u64>,
         gather: &mut ScanGather,
-    ) {
+    ) -> Result<(), Blocked> {
         let pin = ksync::pin();
         let mut va = range.start;
         while let Some(run) = self.mapped_from(vm, &pin, va, range.end) {
             for n in 0..run.pages {
                 let at = run.va + (n * PAGE_SIZE) as u64;
-                self.take_out(vm, &pin, at, None, gather);
+                self.take_out(vm, &pin, at, None, gather)?;
             }
             va = run.va + (run.pages * PAGE_SIZE) as u64;
         }
         gather.flush_pending(self, &range);
+        Ok(())
     }
 
     /// Clears W and D in the entry of `va` if it maps `pfn`, before the page is written out. Conditions as for
-    /// [`scan_remove`](Pmap::scan_remove).
+    /// [`scan_remove`](Pmap::scan_remove). For tests.
     pub fn scan_write_protect<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -126,13 +141,16 @@ impl Pmap {
         va: u64,
         pfn: Pfn,
     ) -> Scan {
-        gathered(vm, |gather| {
+        alone(vm, self, (va, pfn), |gather| {
             self.gather_write_protect(vm, pin, va, pfn, gather)
         })
     }
 
     /// As [`scan_write_protect`](Pmap::scan_write_protect), but the rights stay usable until `gather`, which has room,
-    /// is finished.
+    /// is finished; and the caller holds the page's list, and unlists the entry if that is the answer.
+    ///
+    /// # Errors
+    /// Another page's list is held.
     pub(crate) fn gather_write_protect<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
@@ -140,10 +158,8 @@ impl Pmap {
         va: u64,
         pfn: Pfn,
         gather: &mut ScanGather,
-    ) -> Scan {
-        self.scan(vm, pin, va, Some(pfn), Loss::Rights, gather, |pte| {
-            pte.without(Pte::W | Pte::D | Pte::CLAIMED)
-        })
+    ) -> Result<(Scan, Visit), Blocked> {
+        self.scan(vm, pin, va, Some(pfn), Loss::Rights, gather, read_only)
     }
 
     /// Clears A in the entry of `va` if it maps `pfn`; returns whether it was set. Nothing is flushed: a CPU with the
@@ -173,11 +189,30 @@ impl Pmap {
         ours
     }
 
-    /// Replaces the entry by the result of `change`, if it is live and carries `pfn`, or any frame if that is `None`;
-    /// removes it if it is a claim. The loss is recorded in `gather`, and so in the pmap's list until the gather is
+    /// The entry of `va`, or the one of 4 KiB that a leaf of 2 MiB stands for, and its table, if it has one.
+    fn walk_to_entry<'a, M: Machine>(
+        &self,
+        vm: &'a Vm<M>,
+        pin: &'a CpuPin,
+        va: u64,
+    ) -> (Option<Table<'a>>, Pte) {
+        let at = slot(va, 1);
+        match self.walk(vm, pin, va) {
+            Ok(leaf) => (Some(leaf.table), leaf.table.get(at)),
+            Err(Miss::Large { pte, .. }) => (None, pte.piece(at)),
+            Err(Miss::Empty) => (None, Pte::EMPTY),
+        }
+    }
+
+    /// Replaces the entry by the result of `change`, if it is live and carries `pfn`, whose list the caller holds, or any frame if
+    /// that is `None`; removes it if it is a claim. Also returns whether the entry has gone, so that the caller unlists it, or
+    /// else it is unlisted here. The loss is recorded in `gather`, and so in the pmap's list until the gather is
     /// finished: a removal of the range that finds the entry gone must not return while a CPU can still use it.
     ///
     /// A leaf of 2 MiB is divided if `change` would change the entry, or removed if there is no memory for a table.
+    ///
+    /// # Errors
+    /// The list of a page that is not the caller's is held.
     #[expect(
         clippy::too_many_arguments,
         reason = "where, what, and what becomes of it"
@@ -191,19 +226,15 @@ impl Pmap {
         loss: Loss,
         gather: &mut ScanGather,
         change: impl Fn(Pte) -> Pte,
-    ) -> Scan {
+    ) -> Result<(Scan, Visit), Blocked> {
         vm.pmaps.counts(pin).scan_visits.add(1);
-        let at = slot(va, 1);
+        let (at, page) = (slot(va, 1), va..va + PAGE_SIZE as u64);
         let mut recorded = false;
         loop {
-            let (table, pte) = match self.walk(vm, pin, va) {
-                Ok(leaf) => (Some(leaf.table), leaf.table.get(at)),
-                Err(Miss::Large { pte, .. }) => (None, pte.piece(at)),
-                Err(Miss::Empty) => (None, Pte::EMPTY),
-            };
+            let (table, pte) = self.walk_to_entry(vm, pin, va);
             if pte.is_empty() || pfn.is_some_and(|pfn| pte.pfn() != pfn) {
-                gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
-                return Scan::Absent;
+                gather.flush_pending(self, &page);
+                return Ok((Scan::Absent, Visit::Keep));
             }
             if !pte.is_present() && pte.any(Pte::BUSY) {
                 ksync::relax();
@@ -211,35 +242,38 @@ impl Pmap {
             }
             let live = pte.is_present();
             let new = if live { change(pte) } else { Pte::EMPTY };
+            // Already as it should be: this scan is a repetition.
             if new == pte {
-                // Already as it should be: this scan is a repetition.
-                gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
-                return Scan::Found(pte);
+                gather.flush_pending(self, &page);
+                return Ok((Scan::Found(pte), Visit::Keep));
             }
             let Some(table) = table else {
-                if self.divide_for_scan(vm, pin, va, pte.pfn(), gather) {
-                    return Scan::Found(pte);
+                if self.divide_for_scan(vm, pin, va, (pte.pfn(), pfn.is_some()), gather)? {
+                    return Ok((Scan::Found(pte), Visit::Gone));
                 }
                 continue;
             };
+            let held = rmap::leave_if(pfn.is_none(), vm, self, pte, va)?;
             if live && !recorded {
                 gather.record(self, va, loss);
                 recorded = true;
             }
-            if table.compare_exchange(at, pte, new).is_err() {
+            let changed = table.compare_exchange(at, pte, new).is_ok();
+            held.settle(changed && new.is_empty());
+            if !changed {
                 continue;
             }
             let may_be_empty = new.is_empty() && table.shrink(1);
             if !live {
                 // The fault that claimed the slot still holds the table's lock, and starts again.
-                gather.flush_pending(self, &(va..va + PAGE_SIZE as u64));
-                return Scan::Unclaimed;
+                gather.flush_pending(self, &page);
+                return Ok((Scan::Unclaimed, Visit::Keep));
             }
             if may_be_empty {
                 let unlinked = self.prune(vm, pin, va, 2);
                 gather.free_list_later(vm, unlinked);
             }
-            return Scan::Found(pte);
+            return Ok((Scan::Found(pte), Visit::gone_if(new.is_empty())));
         }
     }
 }

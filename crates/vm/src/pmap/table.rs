@@ -14,6 +14,8 @@
 //!   set under the lock before an entry of the group is filled, and cleared under the lock by an operation that finds
 //!   all eight empty. Walks over ranges skip empty groups, so that the cost of a sparse table depends on its entries.
 
+use core::convert::Infallible;
+
 use ksync::atomic::{
     AtomicU64,
     Ordering::{AcqRel, Relaxed, Release, SeqCst},
@@ -263,11 +265,34 @@ impl<'a> Table<'a> {
 
     /// Calls `visit` for each entry in `from..to` that is not empty, and clears the bits of groups that are empty
     /// afterwards. The caller holds the lock.
+    #[inline]
     pub fn for_each_locked(&self, from: usize, to: usize, mut visit: impl FnMut(usize, Pte)) {
+        let all: Result<(), Infallible> = self.try_each_locked(from, to, |at, pte| {
+            visit(at, pte);
+            Ok(())
+        });
+        match all {
+            Ok(()) => {}
+            Err(never) => match never {},
+        }
+    }
+
+    /// As `for_each_locked`, up to the first error.
+    ///
+    /// # Errors
+    /// That of `visit`.
+    #[inline]
+    pub fn try_each_locked<E>(
+        &self,
+        from: usize,
+        to: usize,
+        mut visit: impl FnMut(usize, Pte) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut all = Ok(());
         let mut groups = self.part().groups.load(Relaxed);
         let before = groups;
         let mut at = from;
-        while at < to {
+        'groups: while at < to {
             let rest = groups >> (at / GROUP);
             if rest == 0 {
                 break;
@@ -280,8 +305,11 @@ impl<'a> Table<'a> {
             let group = at / GROUP;
             while at < to.min((group + 1) * GROUP) {
                 let pte = self.get(at);
-                if !pte.is_empty() {
-                    visit(at, pte);
+                if !pte.is_empty()
+                    && let Err(why) = visit(at, pte)
+                {
+                    all = Err(why);
+                    break 'groups;
                 }
                 at += 1;
             }
@@ -292,6 +320,7 @@ impl<'a> Table<'a> {
         if groups != before {
             self.part().groups.store(groups, Release);
         }
+        all
     }
 }
 

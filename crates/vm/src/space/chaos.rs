@@ -1,7 +1,7 @@
 //! Fault injection: forces events that may legally happen at any moment.
 
 use crate::object::Object;
-use crate::page::{Flags, Pfn, owner};
+use crate::page::{Flags, Page, Pfn, owner};
 use crate::rmap::{self, ReverseMap, Visit};
 use crate::space::Space;
 use crate::{Machine, Vm};
@@ -23,7 +23,6 @@ impl<M: Machine> Vm<M> {
         let Some(page) = self.pages.find(pfn) else {
             return Chaos::Skipped;
         };
-        let pin = ksync::pin();
         if page.object() == 0 {
             return Chaos::Skipped;
         }
@@ -35,8 +34,9 @@ impl<M: Machine> Vm<M> {
             Some(object) => {
                 let removed = rmap::remove_all(self, object, page.index(), pfn);
                 if cfg!(debug_assertions) {
-                    self.assert_unmapped(object, page.index(), pfn);
+                    self.assert_unmapped(object, page, pfn);
                 }
+                let pin = ksync::pin();
                 let counts = self.stats.get(&pin);
                 counts.scans.add(1);
                 counts.scan_removed.add(removed as u64);
@@ -49,8 +49,8 @@ impl<M: Machine> Vm<M> {
 
     /// Checks again that no page table maps the page. The caller has held the page hard-busy since before its removal.
     /// Faults may set the page's flags meanwhile, but then find it busy, so that no entry can come back.
-    fn assert_unmapped(&self, object: &Object, index: u32, pfn: Pfn) {
-        let _all = self.rmap.scan(object, &[index], &mut |_, pmap, va| {
+    fn assert_unmapped(&self, object: &Object, page: &Page, pfn: Pfn) {
+        let _all = self.rmap.scan(object, &[page], &mut |_, pmap, va| {
             let entry = pmap.lookup(self, &ksync::pin(), va);
             assert!(
                 entry.is_none_or(|pte| pte.pfn() != pfn),

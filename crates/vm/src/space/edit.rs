@@ -12,7 +12,6 @@ use super::{Space, VmError};
 use crate::backing::{Backing, Chain, LONGEST};
 use crate::map::{EntryArgs, EntryFlags, Extent, MAX_ENTRIES, MapEntry, MapLock, Prot, Tree};
 use crate::page::PAGE_SHIFT;
-use crate::rmap::ReverseMap;
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
 
@@ -380,7 +379,6 @@ impl<'s> Locked<'s> {
         let mut gather = Gather::new();
         self.space.pmap().remove_range(vm, start, end, &mut gather);
         gather.finish(vm);
-        vm.rmap.remove(self.space.pmap_arc(), start, end);
     }
 
     /// Merges the entries that meet at the bounds in `start..=end`, where possible. Stops early if there are many and

@@ -33,7 +33,7 @@ impl Copies<'_> {
     /// has it; otherwise a second copy is made, which costs memory and nothing else. The parent's map is locked.
     fn layer(&mut self, layer: &Arc<Backing>) -> Result<Arc<Backing>, VmError> {
         if !layer.is_in_several() {
-            return Ok(layer.replicate(self.child.pmap_arc())?);
+            return Ok(layer.replicate(self.child.pmap())?);
         }
         if let Some((_, copy)) = self
             .memo
@@ -42,7 +42,7 @@ impl Copies<'_> {
         {
             return Ok(copy.clone());
         }
-        let copy = layer.replicate(self.child.pmap_arc())?;
+        let copy = layer.replicate(self.child.pmap())?;
         if self.memo.len() == MEMO {
             self.memo.remove(0);
         }

@@ -9,7 +9,7 @@ use rust_alloc::vec::Vec;
 use super::mmap::mapped_end;
 use super::{Space, VmError};
 use crate::backing::Backing;
-use crate::fault::{Access, FaultError, allows, cut_off};
+use crate::fault::{Access, FaultError, allows};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
 use crate::object::{Kind, Next, Object, ObjectRef};
 use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, SoftBusy, read_frame, write_frame};
@@ -362,7 +362,7 @@ impl Space {
                     })
                 };
                 // Private copies beyond the end of a file that shrank stay in their object but cannot be reached.
-                let reached = chain.layers().len() == 1 || !cut_off(chain, &pin, va);
+                let reached = chain.layers().len() == 1 || !chain.is_cut_off(&pin, va);
                 reached && chain.layers().iter().any(|layer| has(layer))
             });
             out.push(u8::from(found));
@@ -467,7 +467,7 @@ impl Space {
             return None;
         }
         let chain = entry.chain(&pin)?;
-        if chain.layers().len() > 1 && cut_off(chain, &pin, va) {
+        if chain.layers().len() > 1 && chain.is_cut_off(&pin, va) {
             return None;
         }
         for (depth, layer) in chain.layers().iter().enumerate() {

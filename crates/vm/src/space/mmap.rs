@@ -252,7 +252,7 @@ impl Space {
                 let first = offset >> PAGE_SHIFT;
                 let writes = shared && args.maxprot.contains(Prot::WRITE);
                 let relation = Relation::up(at, first);
-                let layer = Backing::attach(object, self.pmap_arc(), relation, (at, end), writes)?;
+                let layer = Backing::attach(object, self.pmap(), relation, (at, end), writes)?;
                 new.push(MapEntry::new(
                     args.entry(at, end),
                     Some(Chain::of(layer)),
@@ -264,7 +264,7 @@ impl Space {
                     let end = end.min(start + LONGEST);
                     // A child of a fork must map the same object, so it is made now.
                     let relation = Relation::up(start, 0);
-                    let layer = Backing::attach_shared(vm, self.pmap_arc(), relation, end - start)?;
+                    let layer = Backing::attach_shared(vm, self.pmap(), relation, end - start)?;
                     new.push(MapEntry::new(
                         args.entry(start, end),
                         Some(Chain::of(layer)),

@@ -111,12 +111,7 @@ impl Space {
 
     /// The page tables.
     #[inline]
-    pub fn pmap(&self) -> &Pmap {
-        &self.pmap
-    }
-
-    #[inline]
-    pub(crate) fn pmap_arc(&self) -> &Arc<Pmap> {
+    pub fn pmap(&self) -> &Arc<Pmap> {
         &self.pmap
     }
 
@@ -153,7 +148,6 @@ impl Space {
         let mut map = self.lock();
         let old = map.take_all(vm);
         let resident = self.pmap.release(vm);
-        crate::rmap::ReverseMap::remove(&vm.rmap, &self.pmap, 0, u64::MAX);
         old.for_each(&mut |entry| entry.end_for_good(vm));
         old.end(&vm.epoch, &mut || vm.let_retired_go());
         resident as u64

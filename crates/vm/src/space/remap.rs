@@ -180,7 +180,7 @@ impl Space {
         let object = layer.object_ref().ok_or(VmError::NotMapped)?;
         let relation = Relation::up(start, first);
         let bounds = (start, end);
-        let attached = Backing::attach(&object, self.pmap_arc(), relation, bounds, layer.writes());
+        let attached = Backing::attach(&object, self.pmap(), relation, bounds, layer.writes());
         object.release(vm);
         Ok(Chain::of(attached?))
     }
@@ -301,7 +301,7 @@ impl Space {
                 let mut moved = Layers::new();
                 for layer in layers.layers() {
                     let range = (args.start, args.end);
-                    moved.push(layer.replicate_at(self.pmap_arc(), distance, range)?);
+                    moved.push(layer.replicate_at(self.pmap(), distance, range)?);
                 }
                 Some(Chain::new(moved))
             }

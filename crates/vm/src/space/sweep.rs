@@ -221,7 +221,7 @@ impl Space {
             if attachments > ATTACHMENTS {
                 return ControlFlow::Break(Slice::Never);
             }
-            let known = |space: &Space| Arc::ptr_eq(space.pmap_arc(), extent.pmap());
+            let known = |space: &Space| Arc::ptr_eq(space.pmap(), extent.pmap());
             if known(self) || others.iter().any(|other| known(other)) {
                 return ControlFlow::Continue(());
             }
@@ -254,7 +254,7 @@ impl Space {
         };
         let found: ControlFlow<()> = hub_of(object).scan(|extent: &MappedExtent| {
             let mut spaces = others.iter().map(|other| &**other).chain([self]);
-            let space = spaces.find(|space| Arc::ptr_eq(space.pmap_arc(), extent.pmap()));
+            let space = spaces.find(|space| Arc::ptr_eq(space.pmap(), extent.pmap()));
             let Some(space) = space.filter(|_| views.len() < views.capacity()) else {
                 return ControlFlow::Break(());
             };

@@ -2,16 +2,19 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use vm_host::Access;
 use vm_host::lab::kind;
 use vm_host::model::WORDS;
+use vm_host::{Access, listed};
 
 use super::{CPUS, FILES, PAGE, Player, ROOTS, STACK, TABLES};
 use crate::blocks;
 
 impl Player {
-    /// Accesses that the CPUs can make without a fault must be allowed, and see the right contents.
+    /// Accesses that the CPUs can make without a fault must be allowed, and see the right contents. Exactly what the page
+    /// tables have is listed.
     pub(super) fn check_caches(&mut self) {
+        let spaces = self.spaces.iter().flatten();
+        listed::check(&self.lab.vm, spaces.map(|space| &**space.pmap()));
         for cpu in 0..CPUS {
             let Some(s) = self.running[cpu] else { continue };
             let windows = (TABLES..TABLES + 34)

@@ -1,0 +1,50 @@
+//! What the naive reverse map has listed, compared with the page tables.
+
+use vm::{Pmap, Vm};
+
+use crate::Sim;
+
+/// One in so many attempts to hold a list fails where [`obstruct`](crate::obstruct) asks for it.
+#[cfg(feature = "naive-rmap")]
+pub const REFUSED: u64 = 5;
+
+/// The entries of a pmap as the reverse map lists them: the address of the page's record, and that of the entry.
+#[cfg(feature = "naive-rmap")]
+fn entries(vm: &Vm<Sim>, pmap: &Pmap) -> Vec<(usize, u64)> {
+    let (mut found, mut va) = (Vec::new(), 0);
+    let pin = ksync::pin();
+    while let Some(run) = pmap.mapped_from(vm, &pin, va, vm::pmap::USER_END) {
+        for n in (0..run.pages).filter(|n| run.bits >> n & 1 != 0) {
+            let at = run.va + n as u64 * 4096;
+            let pte = pmap.lookup(vm, &pin, at);
+            if let Some(pte) = pte.filter(|pte| pte.is_managed()) {
+                let page: *const vm::Page = vm.pages.get(pte.pfn());
+                found.push((page.addr(), at));
+            }
+        }
+        va = run.va + run.pages as u64 * 4096;
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Checks that exactly the entries of these pmaps are listed, each once, and that no list is held and no ticket is out.
+/// No operation is under way. Without effect on another reverse map.
+///
+/// # Panics
+/// If not.
+#[cfg(feature = "naive-rmap")]
+pub fn check<'p>(vm: &Vm<Sim>, pmaps: impl Iterator<Item = &'p Pmap>) {
+    let mut all = 0;
+    for pmap in pmaps {
+        let mut listed = vm.rmap.listed(pmap);
+        listed.sort_unstable();
+        assert_eq!(listed, entries(vm, pmap), "listed, and mapped");
+        all += listed.len();
+    }
+    assert_eq!(vm.rmap.leftovers(), (all, 0, 0), "listed, held, reserved");
+}
+
+/// See above: nothing is listed.
+#[cfg(not(feature = "naive-rmap"))]
+pub fn check<'p>(_: &Vm<Sim>, _: impl Iterator<Item = &'p Pmap>) {}

@@ -1,0 +1,107 @@
+//! A reverse map with a deliberate fault, which shows that the tests would notice one.
+
+use ksync::atomic::{AtomicU64, Ordering::Relaxed};
+use rust_alloc::sync::Arc;
+
+use super::{ReverseMap, Visit, Visitor};
+use crate::alloc::NoMemory;
+use crate::backing::MappedExtent;
+use crate::object::Object;
+use crate::page::{Page, PageArray, Pfn};
+use crate::pmap::Pmap;
+
+/// One extent in so many is left out.
+const EVERY: u64 = 7;
+
+/// Leaves out each [`EVERY`]-th extent that `R` would visit.
+#[derive(Default)]
+pub struct Skipping<R> {
+    right: R,
+    visits: AtomicU64,
+}
+
+impl<R: ReverseMap> ReverseMap for Skipping<R> {
+    const PER_PAGE: bool = R::PER_PAGE;
+
+    type PmapState = R::PmapState;
+    type Guard<'p> = R::Guard<'p>;
+    type Ticket<'p> = R::Ticket<'p>;
+    type Hold<'h> = R::Hold<'h>;
+    type Blocked = R::Blocked;
+
+    fn begin<'p>(&'p self, pmap: &'p Pmap) -> R::Guard<'p> {
+        self.right.begin(pmap)
+    }
+
+    fn prepare<'p>(
+        &'p self,
+        guard: &R::Guard<'p>,
+        pmap: &'p Arc<Pmap>,
+        entries: usize,
+    ) -> Result<R::Ticket<'p>, NoMemory> {
+        self.right.prepare(guard, pmap, entries)
+    }
+
+    fn top_up(&self, ticket: &R::Ticket<'_>, entries: usize) {
+        self.right.top_up(ticket, entries);
+    }
+
+    fn enter<'h>(
+        &'h self,
+        ticket: &'h R::Ticket<'_>,
+        page: &'h Page,
+        va: u64,
+    ) -> Result<R::Hold<'h>, R::Blocked> {
+        self.right.enter(ticket, page, va)
+    }
+
+    fn hold<'h>(&'h self, page: &'h Page) -> Result<R::Hold<'h>, R::Blocked> {
+        self.right.hold(page)
+    }
+
+    fn leave<'h>(
+        &'h self,
+        page: &'h Page,
+        pmap: &'h Pmap,
+        va: u64,
+    ) -> Result<R::Hold<'h>, R::Blocked> {
+        self.right.leave(page, pmap, va)
+    }
+
+    fn leave_run<'h>(
+        &'h self,
+        pages: &'h PageArray,
+        first: Pfn,
+        pmap: &'h Pmap,
+        va: u64,
+        but: Option<Pfn>,
+    ) -> Result<R::Hold<'h>, R::Blocked> {
+        self.right.leave_run(pages, first, pmap, va, but)
+    }
+
+    fn wait(&self, blocked: R::Blocked) {
+        self.right.wait(blocked);
+    }
+
+    fn forget_pmap(&self, pmap: &Pmap) {
+        self.right.forget_pmap(pmap);
+    }
+
+    fn scan(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
+        self.right.scan(object, pages, &mut |n, pmap, va| {
+            if self.visits.fetch_add(1, Relaxed) % EVERY == EVERY - 1 {
+                return Visit::Keep;
+            }
+            visit(n, pmap, va)
+        })
+    }
+
+    fn places(&self, object: &Object, pages: &[&Page]) -> usize {
+        self.right.places(object, pages)
+    }
+
+    // It must not repair what a scan has left out.
+    fn scan_shown(&self, _: &Object, _: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
+        true
+    }
+}

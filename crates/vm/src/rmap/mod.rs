@@ -1,0 +1,439 @@
+//! The reverse map: from a page to the page-table entries that map it.
+//!
+//! Guarantee of a scan: it visits every address at which the page was mapped when the scan began, provided that the
+//! caller holds the page hard-busy and has put a full fence after that. It may visit others.
+//!
+//! There are two implementations of [`ReverseMap`]. [`ByBacking`] is the one in use: one record per mapped extent,
+//! nothing per page, no work in a fault. `ByPage` (feature `naive-rmap`) is the obvious one: a list of entries for each
+//! page. It exists so that the same tests check both, and that the calls which such lists need are in their places.
+//! `doc/vm-reverse-maps.md` lists these.
+
+mod backings;
+#[cfg(feature = "faulty-rmap")]
+mod faulty;
+mod hold;
+#[cfg(feature = "naive-rmap")]
+pub mod naive;
+
+use core::fmt::Debug;
+use core::ops::ControlFlow;
+
+use ksync::atomic::{Ordering::SeqCst, fence};
+use rust_alloc::sync::Arc;
+use smallvec::SmallVec;
+
+pub use self::backings::ByBacking;
+pub(crate) use self::hold::{Held, hold, leave, leave_if, leave_run, list};
+use crate::alloc::NoMemory;
+use crate::backing::MappedExtent;
+use crate::object::Object;
+use crate::page::{Flags, HardBusy, Page, PageArray, Pfn, hub_of};
+use crate::pmap::{Pmap, Pte};
+use crate::tlb::ScanGather;
+use crate::{Machine, Vm};
+
+/// Result of a scan at one address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scan {
+    /// The frame is not mapped here.
+    Absent,
+    /// A fault had claimed the slot for the frame; the fault will start again.
+    Unclaimed,
+    /// This entry mapped the frame. It was changed, or was already as it should be. If the operation removes A or D,
+    /// the caller must hand them on.
+    Found(Pte),
+}
+
+impl Scan {
+    /// The entry, if one was found.
+    pub fn pte(self) -> Option<Pte> {
+        match self {
+            Scan::Found(pte) => Some(pte),
+            _ => None,
+        }
+    }
+}
+
+/// What the visitor of a scan returns for an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Visit {
+    /// The entry stays, or there was none: continue with the next address.
+    Keep,
+    /// The entry was taken out, and is unlisted.
+    Gone,
+    /// End the scan.
+    Stop,
+}
+
+/// Visits the addresses where pages may be mapped: called with the page's position among those scanned, the pmap and
+/// the address.
+pub type Visitor<'v> = dyn FnMut(usize, &Arc<Pmap>, u64) -> Visit + 'v;
+
+/// A page's list, held for one entry that is about to be filled, to gain rights or to be taken out. No scan of the page
+/// looks at entries meanwhile.
+pub trait Hold {
+    /// The entry was filled, and is listed; or was taken out, and is listed no more.
+    fn done(self);
+    /// The entry is as it was: it was not filled, or a scan has taken it out before.
+    fn undo(self);
+}
+
+/// The interface of a reverse map. Attaching and detaching extents is always done by the hubs, because an attachment
+/// also is the reference on the object.
+pub trait ReverseMap: Default + Send + Sync + 'static {
+    /// Whether each entry is listed with its page, so that an operation on it holds the list. Else a fault claims the entry
+    /// for a page that it does not hold busy, and a removal makes it busy while it marks the page.
+    const PER_PAGE: bool;
+
+    /// What each pmap has of the reverse map.
+    type PmapState: Default + Send + Sync;
+    /// What an operation on a pmap holds over several entries.
+    type Guard<'p>;
+    /// Room for some entries of one pmap. What is left of it is given back when it is dropped.
+    type Ticket<'p>;
+    /// See [`Hold`].
+    type Hold<'h>: Hold;
+    /// What is in the way of an operation.
+    type Blocked: Copy + Eq + Debug;
+
+    /// Begins an operation on entries of the pmap. Sleeping context, not pinned.
+    fn begin<'p>(&'p self, pmap: &'p Pmap) -> Self::Guard<'p>;
+    /// Ends it, before its caller sleeps.
+    #[inline(always)]
+    fn end(&self, guard: Self::Guard<'_>) {
+        drop(guard);
+    }
+    /// Makes room for `entries` entries. Sleeping context, not pinned.
+    ///
+    /// # Errors
+    /// No memory.
+    fn prepare<'p>(
+        &'p self,
+        guard: &Self::Guard<'p>,
+        pmap: &'p Arc<Pmap>,
+        entries: usize,
+    ) -> Result<Self::Ticket<'p>, NoMemory>;
+    /// Makes room for up to `entries` more, without waiting.
+    fn top_up(&self, ticket: &Self::Ticket<'_>, entries: usize);
+    /// Before the entry of `va` is filled with `page`. The table is locked, and the entry is empty.
+    ///
+    /// # Errors
+    /// The page's list is held, the ticket is used up, or the pmap was [forgotten](ReverseMap::forget_pmap).
+    fn enter<'h>(
+        &'h self,
+        ticket: &'h Self::Ticket<'_>,
+        page: &'h Page,
+        va: u64,
+    ) -> Result<Self::Hold<'h>, Self::Blocked>;
+    /// Before a live entry of `page` gains rights. The table is locked.
+    ///
+    /// # Errors
+    /// The page's list is held.
+    fn hold<'h>(&'h self, page: &'h Page) -> Result<Self::Hold<'h>, Self::Blocked>;
+    /// Before the entry of `va`, which was seen to map `page`, is taken out. The table is locked, or the entry is taken out
+    /// by compare-and-swap.
+    ///
+    /// # Errors
+    /// The page's list is held.
+    fn leave<'h>(
+        &'h self,
+        page: &'h Page,
+        pmap: &'h Pmap,
+        va: u64,
+    ) -> Result<Self::Hold<'h>, Self::Blocked>;
+    /// As `leave`, for the 512 pages from frame `first` on, which a leaf of 2 MiB maps at `va`. The directory is locked. `but` is
+    /// the page of the scan that does this; it holds the list, and unlists the entry.
+    ///
+    /// # Errors
+    /// A page's list is held. None of the others is then.
+    fn leave_run<'h>(
+        &'h self,
+        pages: &'h PageArray,
+        first: Pfn,
+        pmap: &'h Pmap,
+        va: u64,
+        but: Option<Pfn>,
+    ) -> Result<Self::Hold<'h>, Self::Blocked>;
+    /// Waits for what was in the way, or a part of that. Sleeping context, not pinned, with no table locked.
+    fn wait(&self, blocked: Self::Blocked);
+    /// Unlists all entries of a pmap whose root is closed, and whose tables are about to be freed. Those are not read.
+    fn forget_pmap(&self, pmap: &Pmap);
+    /// Calls `visit` for each address at which one of the pages, which the caller holds hard-busy, may be mapped, until it
+    /// returns [`Visit::Stop`]. Locks of the reverse map are held meanwhile. Returns whether all addresses were visited.
+    fn scan(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool;
+    /// Upper bound on the number of pmaps that a scan for these pages records, one after the other.
+    fn places(&self, object: &Object, pages: &[&Page]) -> usize;
+    /// Calls `visit` for each mapping of a file, of its pages or of private copies of them; otherwise as
+    /// [`scan`](ReverseMap::scan).
+    fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
+        hub_of(object)
+            .scan(|extent| visit(extent).flow())
+            .is_continue()
+    }
+}
+
+impl Visit {
+    /// The answer for an entry that stays, or has gone.
+    pub(crate) fn gone_if(gone: bool) -> Visit {
+        if gone { Visit::Gone } else { Visit::Keep }
+    }
+
+    fn flow(self) -> ControlFlow<()> {
+        match self {
+            Visit::Keep | Visit::Gone => ControlFlow::Continue(()),
+            Visit::Stop => ControlFlow::Break(()),
+        }
+    }
+}
+
+#[cfg(not(feature = "naive-rmap"))]
+type Chosen = ByBacking;
+#[cfg(feature = "naive-rmap")]
+type Chosen = naive::ByPage;
+
+/// The reverse map in use.
+#[cfg(not(feature = "faulty-rmap"))]
+pub type Map = Chosen;
+/// The reverse map in use.
+#[cfg(feature = "faulty-rmap")]
+pub type Map = faulty::Skipping<Chosen>;
+
+/// What each pmap has of the reverse map in use.
+pub type PmapState = <Map as ReverseMap>::PmapState;
+/// What an operation on a pmap holds, in the reverse map in use.
+pub type Guard<'p> = <Map as ReverseMap>::Guard<'p>;
+/// Room for entries, in the reverse map in use.
+pub type Ticket<'p> = <Map as ReverseMap>::Ticket<'p>;
+/// What is in the way, in the reverse map in use.
+pub type Blocked = <Map as ReverseMap>::Blocked;
+
+/// Removes every entry of the page; no translation is usable on return. The caller holds the page hard-busy. Returns
+/// how many entries and claims were removed.
+pub fn remove_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn) -> usize {
+    let page = vm.pages.get(pfn);
+    debug_assert!(page.index() == index);
+    remove_each(vm, object, core::iter::once(page)).removed
+}
+
+/// Result of a removal of pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Removal {
+    /// Entries and claims removed.
+    pub(crate) removed: usize,
+    /// Addresses looked at.
+    pub(crate) visits: usize,
+}
+
+/// As [`remove_all`], for a few pages, all of which the caller holds hard-busy, with one flush.
+pub(crate) fn remove_pages<M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    pages: &[HardBusy<'_>],
+) -> Removal {
+    remove_each(vm, object, pages.iter().map(HardBusy::page))
+}
+
+fn remove_each<'a, M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    pages: impl Iterator<Item = &'a Page>,
+) -> Removal {
+    let mut done = Removal::default();
+    let scanned = scan_mapped(vm, object, pages, |gather, (page, pfn), pmap, va| {
+        let found = pmap.gather_remove(vm, &ksync::pin(), va, pfn, gather)?;
+        note(page, found);
+        done.visits += 1;
+        done.removed += usize::from(found != Scan::Absent);
+        // A claim is not listed.
+        Ok(match found {
+            Scan::Found(_) => Visit::Gone,
+            Scan::Absent | Scan::Unclaimed => Visit::Keep,
+        })
+    });
+    // Only the flags of pages that the scan looked for: a page without MAPPED at its beginning may have been mapped
+    // since.
+    for page in scanned {
+        // What was mapped may have been written to.
+        page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE | Flags::UNWRITTEN);
+    }
+    done
+}
+
+/// Visits every address at which the pages, which the caller holds hard-busy, may be mapped, and flushes once, when no
+/// lock is held. If there is no room to record another pmap, or `visit` meets another page's list held, it flushes and
+/// begins again: `visit` then finds the first addresses already changed, and the scan gets further. Returns the pages
+/// that were scanned for: those with MAPPED.
+fn scan_mapped<'a, M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    pages: impl Iterator<Item = &'a Page>,
+    mut visit: impl FnMut(&mut ScanGather, (&Page, Pfn), &Arc<Pmap>, u64) -> Result<Visit, Blocked>,
+) -> SmallVec<[&'a Page; 32]> {
+    fence(SeqCst);
+    let mut mapped: SmallVec<[&Page; 32]> = SmallVec::new();
+    mapped.extend(pages.filter(|page| {
+        debug_assert!(page.is_hard_busy());
+        page.has(Flags::MAPPED)
+    }));
+    if mapped.is_empty() {
+        return mapped;
+    }
+    let mut many = mapped.iter().any(|page| page.has(Flags::MULTI));
+    loop {
+        let mut gather = ScanGather::new();
+        if many {
+            gather.make_room(vm.rmap.places(object, &mapped));
+        }
+        let mut in_the_way = None;
+        let all = vm.rmap.scan(object, &mapped, &mut |n, pmap, va| {
+            if !gather.has_room() {
+                return Visit::Stop;
+            }
+            let pfn = vm.pages.pfn(mapped[n]);
+            stop_if(
+                visit(&mut gather, (mapped[n], pfn), pmap, va),
+                &mut in_the_way,
+            )
+        });
+        gather.finish(vm);
+        match in_the_way {
+            _ if all => return mapped,
+            Some(blocked) => vm.rmap.wait(blocked),
+            None => many = true,
+        }
+    }
+}
+
+/// The answer of a visitor, which stops if it is blocked, and remembers by what.
+fn stop_if(answer: Result<Visit, Blocked>, in_the_way: &mut Option<Blocked>) -> Visit {
+    answer.unwrap_or_else(|blocked| {
+        *in_the_way = Some(blocked);
+        Visit::Stop
+    })
+}
+
+/// Number of the mappings of an object.
+fn mappings(object: &Object) -> usize {
+    let mut places = 0;
+    let _: ControlFlow<()> = hub_of(object).scan(|_| {
+        places += 1;
+        ControlFlow::Continue(())
+    });
+    places
+}
+
+/// One more than the highest index of a file that any mapping covers.
+pub(crate) fn mapped_end(object: &Object) -> u32 {
+    let mut end = 0;
+    let _: ControlFlow<()> = hub_of(object).scan(|extent| {
+        end = end.max(extent.index_end());
+        ControlFlow::Continue(())
+    });
+    end
+}
+
+/// Pages of each mapping that one step of [`remove_copies`] looks at.
+const COPIES: u32 = 64;
+
+/// Removes all entries at addresses where mappings cover the pages `first..behind` of a file: private copies, which the
+/// scans of the file's pages do not find. Flushed on return. A page was marked dirty when it was mapped writable.
+///
+/// A step is one pass over the mappings and one flush. Ranges in which no mapping has entries cost no step.
+pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, first: u32, behind: u32) {
+    let mut at = first;
+    while at < behind {
+        let end = at.saturating_add(COPIES).min(behind);
+        let (mut gather, mut next) = (ScanGather::new(), behind);
+        gather.make_room(mappings(object));
+        let mut in_the_way = None;
+        let all = vm.rmap.scan_shown(object, &mut |extent| {
+            if !gather.has_room() {
+                return Visit::Stop;
+            }
+            let pmap = extent.pmap();
+            let removed = pmap.gather_remove_range(vm, extent.addresses(at, end), &mut gather);
+            if removed.is_err() {
+                return stop_if(removed.map(|()| Visit::Gone), &mut in_the_way);
+            }
+            let rest = extent.addresses(end, behind);
+            let found = pmap.mapped_from(vm, &ksync::pin(), rest.start, rest.end);
+            if let Some(run) = found {
+                next = next.min(extent.index(run.va));
+            }
+            Visit::Gone
+        });
+        gather.finish(vm);
+        if let Some(blocked) = in_the_way {
+            vm.rmap.wait(blocked);
+        }
+        at = if all { next } else { at };
+    }
+}
+
+/// Makes every entry of the page read-only and marks the page dirty if an entry was. Conditions as for [`remove_all`].
+pub fn write_protect_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pfn: Pfn) {
+    let page = vm.pages.get(pfn);
+    debug_assert!(page.index() == index);
+    scan_mapped(
+        vm,
+        object,
+        core::iter::once(page),
+        |gather, (page, pfn), pmap, va| {
+            let (found, visit) = pmap.gather_write_protect(vm, &ksync::pin(), va, pfn, gather)?;
+            note(page, found);
+            Ok(visit)
+        },
+    );
+    page.clear_flag(Flags::WRITEABLE);
+}
+
+/// Counts, up to `limit`, the signs that the page was used, and clears those that it counts: its REFERENCED flag, and the entries
+/// with the accessed bit. Conditions as for [`remove_all`]. The TLBs are not flushed, and a CPU that has the entry cached does
+/// not set the bit again: the answer is an estimate.
+pub fn referenced<M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    index: u32,
+    pfn: Pfn,
+    limit: usize,
+) -> usize {
+    let page = vm.pages.get(pfn);
+    debug_assert!(page.index() == index);
+    let mut count = usize::from(page.clear_flag(Flags::REFERENCED));
+    if page.has(Flags::MAPPED) && count < limit {
+        let _all = vm.rmap.scan(object, &[page], &mut |_, pmap, va| {
+            let pin = ksync::pin();
+            count += usize::from(pmap.scan_test_clear_accessed(vm, &pin, va, pfn));
+            if count < limit {
+                Visit::Keep
+            } else {
+                Visit::Stop
+            }
+        });
+    }
+    count
+}
+
+/// Marks the page with A and D of an entry.
+fn note(page: &Page, found: Scan) {
+    if let Some(pte) = found.pte() {
+        if pte.is_dirty() {
+            page.set_flag(Flags::DIRTY);
+        }
+        if pte.is_accessed() {
+            page.set_flag(Flags::REFERENCED);
+        }
+    }
+}
+
+/// The flags for a page that was found, so that it may be mapped elsewhere, and that is about to be mapped. Set all at
+/// once, so that mappings that share the page write its cache line once.
+#[inline(always)]
+pub(crate) fn marks(write: bool) -> Flags {
+    let mapped = Flags::MAPPED | Flags::MULTI;
+    if write {
+        mapped | Flags::WRITEABLE | Flags::DIRTY
+    } else {
+        mapped
+    }
+}
