@@ -352,46 +352,9 @@ impl Pmap {
         }
         let leaf = |pfn| Pte::user(pfn, prot).untouched();
         if Map::PER_PAGE {
-            vm.rmap.top_up(ticket, count);
-            let all = (0..count).filter(|&n| {
-                let va = va + (n * PAGE_SIZE) as u64;
-                let leaf = self.leaf_around(&table, va, || page(n).map(leaf));
-                leaf.is_some_and(|leaf| {
-                    rmap::list(vm, ticket, leaf, va).is_ok_and(|held| {
-                        fill_if(&table, first + n, leaf, held, || identity(n, leaf.pfn()))
-                    })
-                })
-            });
-            return Ok(all.count());
+            let leaf = |n| page(n).map(leaf);
+            return Ok(self.list_around(vm, ticket, &table, (va, count), leaf, identity));
         }
-        Ok(self.claim_around(&table, va, count, prot, page, identity))
-    }
-
-    /// The leaf for an empty slot of a locked table, if there is one, and no CPU can have a translation of another frame.
-    fn leaf_around(
-        &self,
-        table: &Table,
-        va: u64,
-        leaf: impl FnOnce() -> Option<Pte>,
-    ) -> Option<Pte> {
-        let free = table.get(slot(va, 1)).is_empty();
-        let may = free && !self.is_frame_due(va, va + PAGE_SIZE as u64);
-        may.then(leaf).flatten()
-    }
-
-    /// The part of `enter_around` under claims, of which all are placed before one fence. The table is locked.
-    #[inline(always)]
-    fn claim_around(
-        &self,
-        table: &Table,
-        va: u64,
-        count: usize,
-        prot: Prot,
-        mut page: impl FnMut(usize) -> Option<Pfn>,
-        mut identity: impl FnMut(usize, Pfn) -> bool,
-    ) -> usize {
-        let first = slot(va, 1);
-        let leaf = |pfn| Pte::user(pfn, prot).untouched();
         // All slots are counted at once; those that stay empty are subtracted at the end.
         table.grow_many(first, count);
         // One bit for each claim; the claim itself holds the frame number.
@@ -414,16 +377,36 @@ impl Pmap {
             // A scan that emptied the slot has subtracted it.
             if !claim.is_empty() {
                 let pfn = claim.pfn();
-                entered += usize::from(settle(
-                    table,
-                    first + n,
-                    leaf(pfn),
-                    !due && identity(n, pfn),
-                ));
+                let good = !due && identity(n, pfn);
+                entered += usize::from(settle(&table, first + n, leaf(pfn), good));
             }
         }
         table.shrink((count - claimed) as u32);
-        entered
+        Ok(entered)
+    }
+
+    /// The part of `enter_around` where entries are listed. The table is locked.
+    fn list_around<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        ticket: &Ticket<'_>,
+        table: &Table,
+        (va, count): (u64, usize),
+        mut leaf: impl FnMut(usize) -> Option<Pte>,
+        mut identity: impl FnMut(usize, Pfn) -> bool,
+    ) -> usize {
+        vm.rmap.top_up(ticket, count);
+        let enter = |n: &usize| {
+            let va = va + (n * PAGE_SIZE) as u64;
+            let free = table.get(slot(va, 1)).is_empty();
+            let may = free && !self.is_frame_due(va, va + PAGE_SIZE as u64);
+            may.then(|| leaf(*n)).flatten().is_some_and(|leaf| {
+                let good = || identity(*n, leaf.pfn());
+                rmap::list(vm, ticket, leaf, va)
+                    .is_ok_and(|held| fill_if(table, slot(va, 1), leaf, held, good))
+            })
+        };
+        (0..count).filter(enter).count()
     }
 }
 
