@@ -1,0 +1,94 @@
+//! The naive reverse map's lists: what refuses an entry, and what becomes of the record of one that is not filled.
+#![cfg(feature = "naive-rmap")]
+
+use vm::pmap::{EnterError, Entered};
+use vm::rmap::{Hold, ReverseMap};
+use vm::{Pfn, Prot, Pte};
+use vm_host::listed;
+use vm_host::runs::{PAGES, Runs};
+
+/// Enters a frame at page `n` of the second run's place for a fault that holds its page not busy.
+fn resident(
+    lab: &Runs,
+    n: usize,
+    pfn: Pfn,
+    good: impl FnMut() -> bool,
+) -> Result<Entered, EnterError> {
+    let (pin, room, leaf) = (ksync::pin(), lab.ticket(), Pte::user(pfn, Prot::READ));
+    let va = Runs::va(1, n);
+    lab.pmap
+        .enter_resident(&lab.vm, &pin, &room, va, leaf, || true, good)
+}
+
+fn check(lab: &Runs) {
+    listed::check(&lab.vm, std::iter::once(&*lab.pmap));
+}
+
+#[test]
+fn what_is_not_filled_is_not_listed() {
+    let lab = Runs::new(1, 1);
+    let pfn = lab.frame(0, 3);
+    assert_eq!(resident(&lab, 0, pfn, || false), Err(EnterError::Retry));
+    check(&lab);
+    assert_eq!(resident(&lab, 0, pfn, || true), Ok(Entered::New));
+    check(&lab);
+    lab.finish();
+}
+
+#[test]
+fn a_list_that_is_held_blocks_entries_of_its_page_alone() {
+    let lab = Runs::new(1, 1);
+    let (pfn, other) = (lab.frame(0, 3), lab.frame(0, 4));
+    assert_eq!(resident(&lab, 0, pfn, || true), Ok(Entered::New));
+    let held = lab.vm.rmap.hold(lab.vm.pages.get(pfn));
+    let held = held.unwrap_or_else(|why| panic!("{why:?}"));
+    let second = resident(&lab, 1, pfn, || true);
+    assert!(matches!(second, Err(EnterError::Blocked(_))), "{second:?}");
+    assert_eq!(resident(&lab, 2, other, || true), Ok(Entered::New));
+    held.undo();
+    assert_eq!(resident(&lab, 1, pfn, || true), Ok(Entered::New));
+    check(&lab);
+    assert_eq!(lab.pmap.resident(&lab.vm), 3);
+    lab.finish();
+}
+
+#[test]
+fn a_ticket_has_room_for_what_was_asked_for() {
+    let lab = Runs::new(1, 1);
+    let guard = lab.vm.rmap.begin(&lab.pmap);
+    let room = lab.vm.rmap.prepare(&guard, &lab.pmap, 1).unwrap();
+    let enter = |n: usize| {
+        let (pin, leaf) = (ksync::pin(), Pte::user(lab.frame(0, n), Prot::READ));
+        lab.pmap
+            .enter(&lab.vm, &pin, &room, Runs::va(1, n), leaf, || true)
+    };
+    assert_eq!(enter(0), Ok(Entered::New));
+    assert!(matches!(enter(1), Err(EnterError::Blocked(_))));
+    lab.vm.rmap.top_up(&room, 1);
+    assert_eq!(enter(1), Ok(Entered::New));
+    drop(room);
+    check(&lab);
+    lab.finish();
+}
+
+/// Every second attempt to hold a list fails: removals wait and go on where they were.
+#[test]
+fn removals_wait_for_lists_that_are_held() {
+    for part in [0..PAGES, 7..9] {
+        let lab = Runs::new(1, 1);
+        lab.fill(0, Prot::WRITE);
+        assert!(lab.promote(0));
+        lab.vm.rmap.refuse_each(2);
+        lab.without_memory(|| lab.remove(0, part.clone()));
+        // Without memory for a table the whole leaf goes.
+        assert_eq!(lab.pmap.resident(&lab.vm), 0);
+        check(&lab);
+        lab.vm.rmap.refuse_each(0);
+        lab.fill(0, Prot::WRITE);
+        lab.vm.rmap.refuse_each(2);
+        lab.remove(0, part.clone());
+        assert_eq!(lab.pmap.resident(&lab.vm), PAGES - part.len());
+        check(&lab);
+        lab.finish();
+    }
+}
