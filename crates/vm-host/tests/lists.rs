@@ -92,3 +92,24 @@ fn removals_wait_for_lists_that_are_held() {
         lab.finish();
     }
 }
+
+/// A scan that takes a whole leaf out unlists its own page, too, whatever it came for.
+#[test]
+fn a_scan_that_takes_a_leaf_out_unlists_all_its_pages() {
+    for protect in [false, true] {
+        let lab = Runs::new(1, 1);
+        lab.fill(0, Prot::WRITE);
+        assert!(lab.promote(0));
+        let found = lab.without_memory(|| {
+            if protect {
+                lab.scan_write_protect(0, 7)
+            } else {
+                lab.scan_remove(0, 7)
+            }
+        });
+        assert!(found.pte().is_some());
+        assert_eq!(lab.pmap.resident(&lab.vm), 0);
+        check(&lab);
+        lab.finish();
+    }
+}
