@@ -86,8 +86,8 @@ hal::machine_static! {
 #[inline(never)]
 pub(crate) fn init(ncpus: usize) {
     CPUS.get_or_init(|| {
-        PerCpu::new(ncpus, |_| Cpu {
-            queue: IrqSpin::new(queue::Queue::new()),
+        PerCpu::new(ncpus, |cpu| Cpu {
+            queue: IrqSpin::new(queue::Queue::new(cpu)),
             len: AtomicU32::new(0),
             queued_weight: AtomicU64::new(0),
             idle: AtomicBool::new(false),

@@ -59,8 +59,9 @@ pub struct Entity {
     weight: AtomicU32,
     /// The weight with which its queue has counted it. Under that queue's lock.
     counted: AtomicU32,
-    /// The list of its queue that it is on. Under that queue's lock.
-    list: AtomicU8,
+    /// The queue that it is on, and the list of that: see `Queue`. Written under that queue's lock, so under another queue's lock
+    /// it says for certain that the thread is not on that one.
+    place: AtomicU32,
     policy: AtomicU8,
     /// 20 plus the nice value.
     nice: AtomicU8,
@@ -93,7 +94,7 @@ impl Entity {
             cpu: AtomicU32::new(cpu as u32),
             weight: AtomicU32::new(NICE_0_WEIGHT as u32),
             counted: AtomicU32::new(0),
-            list: AtomicU8::new(0),
+            place: AtomicU32::new(0),
             policy: AtomicU8::new(policy as u8),
             nice: AtomicU8::new((nice + 20) as u8),
             reset_on_fork: AtomicBool::new(false),
@@ -243,13 +244,13 @@ impl Entity {
         self.counted.load(Ordering::Relaxed).into()
     }
 
-    /// The list of its queue that the thread is on.
-    pub(super) fn list(&self) -> u8 {
-        self.list.load(Ordering::Relaxed)
+    /// The queue and the list that the thread is on; 0 for none.
+    pub(super) fn place(&self) -> u32 {
+        self.place.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_list(&self, list: u8) {
-        self.list.store(list, Ordering::Relaxed);
+    pub(super) fn set_place(&self, place: u32) {
+        self.place.store(place, Ordering::Relaxed);
     }
 
     pub(super) fn start_running(&self, now: u64) {

@@ -24,8 +24,10 @@ use crate::thread::Thread;
 /// Nanoseconds of virtual time of a list, as a power of two: about 4 ms, a time slice.
 pub const BUCKET_SHIFT: u32 = 22;
 const BUCKETS: u64 = 64;
-/// What a thread records as its list while it is on the list of woken threads.
-const WOKEN: u8 = BUCKETS as u8;
+/// The number of the list of woken threads.
+const WOKEN: u32 = BUCKETS as u32;
+/// How many numbers of places each queue has.
+const PLACES: u32 = 2 * BUCKETS as u32;
 /// Nanoseconds for which the first list takes new threads if the weights of all threads of the CPU add up to that of nice 0.
 const OPEN_NS: u64 = 1 << BUCKET_SHIFT;
 
@@ -34,6 +36,8 @@ const PUT_BACK: usize = 4;
 
 /// The runnable threads of a CPU, without the one that runs.
 pub struct Queue {
+    /// What a thread records while it is on list 0, at least 1. The numbers of the places of two queues differ. Constant.
+    first_place: u32,
     buckets: [IdList<Runnable>; BUCKETS as usize],
     /// Threads that belong to the first list, have woken, and run before those on it.
     woken: IdList<Runnable>,
@@ -56,8 +60,10 @@ pub fn bucket(vt: u64) -> u64 {
 }
 
 impl Queue {
-    pub const fn new() -> Self {
+    /// The queue of CPU `cpu`, empty.
+    pub const fn new(cpu: usize) -> Self {
         Queue {
+            first_place: cpu as u32 * PLACES + 1,
             buckets: [const { IdList::new() }; BUCKETS as usize],
             woken: IdList::new(),
             used: 0,
@@ -131,8 +137,20 @@ impl Queue {
         since.saturating_mul(NICE_0_WEIGHT) < self.weight() * OPEN_NS
     }
 
+    /// The list of this queue that `t` is on.
+    fn list_of(&self, t: &Thread) -> Option<u32> {
+        let list = t.sched.place().wrapping_sub(self.first_place);
+        (list < PLACES).then_some(list)
+    }
+
+    /// Whether `t` is on this queue.
+    pub fn holds(&self, t: &Thread) -> bool {
+        self.list_of(t).is_some()
+    }
+
     /// Takes the weight of a thread that leaves the queue out of the sum, and returns it.
     fn leaves(&mut self, t: &Thread) -> u64 {
+        t.sched.set_place(0);
         let weight = t.sched.counted();
         self.queued_weight = self.queued_weight.saturating_sub(weight);
         weight
@@ -146,14 +164,14 @@ impl Queue {
         self.queued_weight += t.sched.count_weight();
         let first = self.base + u64::from(!self.is_open());
         let b = bucket(vt).clamp(first, self.base + BUCKETS - 1);
-        let (name, list) = if woken && b == self.base {
+        let (number, list) = if woken && b == self.base {
             (WOKEN, &mut self.woken)
         } else {
             let slot = b % BUCKETS;
             self.used |= 1 << slot;
-            (slot as u8, &mut self.buckets[slot as usize])
+            (slot as u32, &mut self.buckets[slot as usize])
         };
-        t.sched.set_list(name);
+        t.sched.set_place(self.first_place + number);
         list.append(pin, t.tid(), &t.run_links);
         vt.max(b << BUCKET_SHIFT)
     }
@@ -216,12 +234,13 @@ impl Queue {
 
     /// Takes `t`, which is on this queue, off it.
     pub fn remove(&mut self, pin: &CpuPin, t: &Thread) {
-        match t.sched.list() {
-            WOKEN => self.woken.remove(pin, t.tid()),
-            slot => {
-                self.buckets[usize::from(slot)].remove(pin, t.tid());
-                self.note_if_empty(slot.into());
+        match self.list_of(t) {
+            Some(WOKEN) => self.woken.remove(pin, t.tid()),
+            Some(slot) => {
+                self.buckets[slot as usize].remove(pin, t.tid());
+                self.note_if_empty(slot as usize);
             }
+            None => debug_assert!(false, "thread {} is not on this queue", t.tid()),
         }
         self.leaves(t);
     }

@@ -132,7 +132,7 @@ fn choose_next<'p>(
         }
         // The thread's affinity was changed while it was queued.
         t.sched.set_vt(t.sched.vt().saturating_sub(base));
-        requeue(pin, t);
+        requeue(pin, t, Arrival::Usual);
     }
 }
 
@@ -192,23 +192,28 @@ pub fn finish_switch() {
         Reason::Block => {
             // Once this exchange has been made, another CPU may run the thread: it must not be touched after it.
             if !prev.state.settle() {
-                requeue(&pin, prev);
+                requeue(&pin, prev, Arrival::Woken);
             }
         }
         Reason::Yield => {
             // Behind the threads that are queued now.
             prev.sched
                 .set_vt(prev.sched.vt().max(1 << queue::BUCKET_SHIFT));
-            requeue(&pin, prev);
+            requeue(&pin, prev, Arrival::Usual);
         }
-        Reason::Preempt | Reason::Idle => requeue(&pin, prev),
+        Reason::Preempt | Reason::Idle => requeue(&pin, prev, Arrival::Usual),
     }
 }
 
-/// Queues `t`, which this CPU has run or has taken off its queue, on a CPU that it may run on: here, if it may.
-fn requeue(pin: &CpuPin, t: &Thread) {
+/// Queues `t`, which this CPU has run or has taken off its queue, on a CPU that it may run on: here, as `here` says, if it may.
+fn requeue(pin: &CpuPin, t: &Thread, here: Arrival) {
     let cpu = balance::allowed(pin, t);
-    enqueue(pin, cpu, t, Arrival::at(pin, cpu));
+    let why = if cpu == pin.cpu() {
+        here
+    } else {
+        Arrival::Banned
+    };
+    enqueue(pin, cpu, t, why);
 }
 
 /// Where every new thread begins: it finishes the switch that chose it.

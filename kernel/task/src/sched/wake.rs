@@ -23,15 +23,6 @@ pub(super) enum Arrival {
 }
 
 impl Arrival {
-    /// Where a thread goes that has run on this CPU or was chosen by it: from a CPU that it may not run on it is banned.
-    pub(super) fn at(pin: &CpuPin, cpu: usize) -> Self {
-        if cpu == pin.cpu() {
-            Arrival::Usual
-        } else {
-            Arrival::Banned
-        }
-    }
-
     /// Whether `t`, whose virtual time is `vt`, is to run before the thread that runs with `running_vt`. A banned thread does
     /// if their turns are the same: it may be banned again before that thread's turn is over, and would never run.
     fn preempts(self, t: &Thread, vt: u64, running_vt: u64) -> bool {
@@ -145,8 +136,7 @@ fn advance(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     let c = cpus().of(cpu);
     let mut q = c.queue.lock();
-    // As in `requeue`: it is on this queue.
-    if t.run_links.linked() && t.cpu() == cpu {
+    if q.holds(t) {
         q.remove(pin, t);
         let base = q.base_vt();
         let vt = q.push(pin, t, base, false);
@@ -160,9 +150,7 @@ fn requeue(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     let c = cpus().of(cpu);
     let mut q = c.queue.lock();
-    // A thread is linked and unlinked under the lock of its queue, and names that queue's CPU from before that lock is taken to link
-    // it: looked at in this order, under this lock, it is on this queue.
-    if !t.run_links.linked() || t.cpu() != cpu || t.sched.affinity().has(cpu) {
+    if !q.holds(t) || t.sched.affinity().has(cpu) {
         return;
     }
     q.remove(pin, t);

@@ -61,7 +61,7 @@ struct Level {
 /// What the wheel keeps for a list of the lowest level.
 #[derive(Clone, Copy)]
 struct Known {
-    /// None of the timers is due before this time; `u64::MAX` if there are none.
+    /// None of the timers is due before this time. If there are none, `u64::MAX`, or an earlier time, which costs a look.
     earliest: u64,
     /// The number of timers on the list.
     count: u32,
