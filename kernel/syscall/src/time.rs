@@ -149,13 +149,24 @@ fn gettimeofday(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
+/// Most minutes that a time zone may be west or east of Greenwich.
+const MOST_MINUTES_WEST: u32 = 15 * 60;
+
 fn settimeofday(a: &mut Args) -> Result<u64, Errno> {
     let to = match a.get(0) {
         0 => None,
         at => Some(read_timeval(at)?),
     };
+    // Of the time zone, which no program of today sets, only the bounds are known.
+    let zone = match a.get(1) {
+        0 => [0; 2],
+        at => UserPtr::<[i32; 2]>::new(at).read()?,
+    };
     // Also for a call that sets nothing.
     require(&current().cred(), Cap::SysTime)?;
+    if zone[0].unsigned_abs() > MOST_MINUTES_WEST {
+        return Err(Errno::EINVAL);
+    }
     if let Some(to) = to {
         set_realtime(to)?;
     }

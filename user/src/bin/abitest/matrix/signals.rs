@@ -234,6 +234,8 @@ errnos! {
     settimeofday EINVAL |_| sc!(SYS_settimeofday, [0u64, 1 << 40].as_ptr(), 0);
     settimeofday EPERM |_| nobody(|| sc!(SYS_settimeofday, [1u64, 0].as_ptr(), 0));
     settimeofday EPERM |_| nobody(|| sc!(SYS_settimeofday, 0, 0));
+    settimeofday EFAULT |_| nobody(|| sc!(SYS_settimeofday, 0, BAD));
+    settimeofday EINVAL |_| sc!(SYS_settimeofday, 0, [901u32, 0].as_ptr());
     sigaltstack EFAULT |_| sc!(SYS_sigaltstack, BAD, 0);
     sigaltstack EINVAL |_| sc!(SYS_sigaltstack, [0u64, 0x80, 1 << 20].as_ptr(), 0);
     sigaltstack ENOMEM |_| sc!(SYS_sigaltstack, [PAGE, 0, 1].as_ptr(), 0);
