@@ -113,3 +113,17 @@ fn a_scan_that_takes_a_leaf_out_unlists_all_its_pages() {
         lab.finish();
     }
 }
+
+/// Its table is about to be freed, and nothing would unlist it.
+#[test]
+fn an_entry_that_is_filled_while_its_pmap_is_forgotten_is_not_listed() {
+    let lab = Runs::new(1, 1);
+    let (page, room) = (lab.vm.pages.get(lab.frame(0, 3)), lab.ticket());
+    let held = lab.vm.rmap.enter(&room, page, Runs::va(1, 0));
+    let held = held.unwrap_or_else(|why| panic!("{why:?}"));
+    lab.vm.rmap.forget_pmap(&lab.pmap);
+    held.done();
+    drop(room);
+    assert_eq!(lab.vm.rmap.leftovers(), (0, 0, 0));
+    lab.finish();
+}

@@ -146,7 +146,10 @@ impl Hold for Holding<'_> {
             match change {
                 Change::Enter(room, va) => {
                     self.map.room.fetch_sub(1, Relaxed);
-                    lists.list(page, room.pmap, va);
+                    // Else its table is about to be freed, and nobody would unlist the entry.
+                    if !room.pmap.listed().0.load(Relaxed) {
+                        lists.list(page, room.pmap, va);
+                    }
                 }
                 Change::Grow => panic!("an entry that gains rights is listed already"),
                 Change::Leave(pmap, va) => gone.extend(lists.unlist(page, pmap, va)),
