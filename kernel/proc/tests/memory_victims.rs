@@ -289,7 +289,7 @@ fn of_a_user_s_processes_those_that_can_be_killed_are_compared() {
 }
 
 #[test]
-fn a_process_that_costs_more_than_the_descriptors_of_all_is_killed_before_them() {
+fn victims_are_first_those_that_cost_more_than_the_descriptors_of_a_user() {
     with_killer(2, || {
         let holder = holder_of(4, 700, || stay());
         let large = user_of(300, 1000);
