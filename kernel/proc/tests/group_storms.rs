@@ -6,11 +6,13 @@ mod signals;
 #[path = "support/storm.rs"]
 mod storms;
 mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use proc::group::{GroupError, Session, Terminal, setpgid, setsid};
+use proc::group::{GroupError, Terminal, setpgid, setsid};
 use proc::ids;
 use proc::reaper::set_subreaper;
 use proc::signal::{SendError, SigSet, sig};
@@ -18,6 +20,7 @@ use proc::wait4::{Children, WaitError};
 use signals::*;
 use storms::{CPUS, Sum, storm};
 use support::{exited, fork, me, on, user_mode, wait};
+use terminal::Numbered;
 
 /// Runs `body` as the leader of a session on a machine with the CPUs of a storm.
 fn as_leader(body: impl Fn() + Send + Sync + 'static) {
@@ -165,23 +168,6 @@ fn each_of_several_group_signals_reaches_each_member_once() {
             assert_eq!(wait(Children::Pid(pid)), Ok((pid, status)));
         }
     });
-}
-
-/// A terminal with a number.
-struct Numbered(u64);
-
-impl Terminal for Numbered {
-    fn number(&self) -> u64 {
-        self.0
-    }
-
-    fn foreground(&self) -> u32 {
-        0
-    }
-
-    fn leader_exited(&self, _: &Session) {}
-
-    fn hang_up(&self) {}
 }
 
 /// A terminal that becomes the session's is given back once.

@@ -6,6 +6,8 @@ mod programs;
 #[path = "support/signals.rs"]
 mod signals;
 mod support;
+#[path = "support/terminal.rs"]
+mod terminal;
 
 use std::sync::{Arc, Mutex};
 
@@ -21,6 +23,7 @@ use signals::{
     ended, idle, idler, kill_group, kill_pid, next_event, poll_event, run_child, stop, until,
 };
 use support::{clone, exited, fork, me, on, wait};
+use terminal::Numbered;
 
 /// Pids that the parts of a model tell one another.
 #[derive(Clone, Default)]
@@ -407,23 +410,6 @@ fn spin_until(happened: impl Fn() -> bool) {
 /// Whether the process is ending or gone.
 fn is_ending(pid: u32) -> bool {
     ids::find_process(pid).is_none_or(|p| p.is_ending())
-}
-
-/// A terminal with a number.
-struct Numbered(u64);
-
-impl Terminal for Numbered {
-    fn number(&self) -> u64 {
-        self.0
-    }
-
-    fn foreground(&self) -> u32 {
-        0
-    }
-
-    fn leader_exited(&self, _: &Session) {}
-
-    fn hang_up(&self) {}
 }
 
 /// The number of a terminal that a session has had.
