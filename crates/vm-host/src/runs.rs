@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ksync::atomic::Ordering::SeqCst;
 use vm::page::PAGE_SIZE;
 use vm::pmap::table::slot;
-use vm::pmap::{AROUND, Scan};
+use vm::pmap::{AROUND, Entered, Scan};
 use vm::rmap::Ticket;
 use vm::{Gather, Machine, Pfn, Pmap, Prot, Pte, Rights, Vm};
 
@@ -93,6 +93,19 @@ impl Runs {
     /// Room for the entries of one call.
     pub fn ticket(&self) -> Ticket<'_> {
         ticket(&self.vm, &self.pmap)
+    }
+
+    /// Enters page `n` of run 0 at its place, as a fault does that finds it resident.
+    ///
+    /// # Panics
+    /// If it cannot be entered.
+    pub fn fault(&self, n: usize, prot: Prot) -> Entered {
+        let (pin, leaf) = (ksync::pin(), Pte::user(self.frame(0, n), prot));
+        let (room, va) = (self.ticket(), Runs::va(0, n));
+        let done = self
+            .pmap
+            .enter_resident(&self.vm, &pin, &room, va, leaf, || true, || true);
+        done.expect("memory")
     }
 
     /// Maps a run at its place by entries of 4 KiB without A and D.

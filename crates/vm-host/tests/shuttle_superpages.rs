@@ -117,18 +117,8 @@ fn a_promotion_at_each_entry_beside_a_removal_and_a_fault() {
             assert!(!reads(lab, 100));
         },
         |lab| {
-            let leaf = Pte::user(lab.frame(0, 9), Prot::WRITE);
-            let va = Runs::va(0, 9);
-            let done = lab.pmap.enter_resident(
-                &lab.vm,
-                &ksync::pin(),
-                &lab.ticket(),
-                va,
-                leaf,
-                || true,
-                || true,
-            );
-            assert!(matches!(done, Ok(Entered::Same | Entered::Upgraded)));
+            let done = lab.fault(9, Prot::WRITE);
+            assert!(matches!(done, Entered::Same | Entered::Upgraded));
         },
     ];
     stop_first(false, Prot::WRITE, ops, |lab| {

@@ -29,21 +29,6 @@ fn is_marked(lab: &Runs, n: usize) -> bool {
     pte.is_some_and(Pte::is_dirty) || flags.contains(Flags::DIRTY)
 }
 
-fn fault(lab: &Runs, n: usize, prot: Prot) -> Entered {
-    let leaf = Pte::user(lab.frame(0, n), prot);
-    let va = Runs::va(0, n);
-    let done = lab.pmap.enter_resident(
-        &lab.vm,
-        &ksync::pin(),
-        &lab.ticket(),
-        va,
-        leaf,
-        || true,
-        || true,
-    );
-    done.expect("memory")
-}
-
 /// Runs `act` between a promotion and its flush, while CPUs have translations of both sizes cached.
 fn before_the_flush(act: impl Fn(&Runs) + Send + Sync + 'static) {
     let lab = Arc::new(Runs::new(2, 2));
@@ -261,11 +246,11 @@ fn end(lab: Runs) {
 
 #[test]
 fn a_fault_that_waits_at_a_table_that_dies_finds_the_leaf() {
-    let (lab, done) = at_a_dying_table(Prot::WRITE, |lab| fault(lab, 7, Prot::WRITE));
+    let (lab, done) = at_a_dying_table(Prot::WRITE, |lab| lab.fault(7, Prot::WRITE));
     assert_eq!((done, lab.is_large(0)), (Entered::Same, true));
     assert_eq!(lab.pmap.resident(&lab.vm), PAGES + 1);
     end(lab);
-    let (lab, done) = at_a_dying_table(Prot::READ, |lab| fault(lab, 7, Prot::WRITE));
+    let (lab, done) = at_a_dying_table(Prot::READ, |lab| lab.fault(7, Prot::WRITE));
     assert_eq!((done, lab.is_large(0)), (Entered::Upgraded, false));
     assert!(writes(&lab, 0, 7) && !writes(&lab, 0, 8));
     end(lab);
@@ -435,11 +420,11 @@ const OPS: [Op; 12] = [
     ("fork and fault", |lab| {
         lab.fork();
         assert!(!writes(lab, 0, 7));
-        fault(lab, 9, Prot::WRITE);
+        lab.fault(9, Prot::WRITE);
         assert!(!writes(lab, 0, 7));
     }),
     ("fault", |lab| {
-        fault(lab, 9, Prot::EXEC);
+        lab.fault(9, Prot::EXEC);
     }),
     ("release", |lab| {
         lab.pmap.release(&lab.vm);
@@ -502,7 +487,7 @@ fn a_leaf_is_not_unlinked_as_an_empty_table() {
     let removal: Op = ("removal", |lab| lab.remove(0, 0..PAGES));
     let refill: Op = ("filling and promotion", |lab| {
         for n in 0..PAGES {
-            fault(lab, n, Prot::WRITE);
+            lab.fault(n, Prot::WRITE);
         }
         lab.promote(0);
     });

@@ -43,8 +43,17 @@ impl<'h> Held<'h> {
     }
 }
 
-fn is_listed(pte: Pte) -> bool {
-    Map::PER_PAGE && pte.is_managed()
+/// Asks `hold` for what is held for an entry, if it is in a list.
+#[inline(always)]
+fn if_listed<'h>(
+    pte: Pte,
+    hold: impl FnOnce() -> Result<<Map as ReverseMap>::Hold<'h>, Blocked>,
+) -> Result<Held<'h>, Blocked> {
+    if Map::PER_PAGE && pte.is_managed() {
+        hold().map(|hold| Held(Some(hold)))
+    } else {
+        Ok(Held::nothing())
+    }
 }
 
 /// [`ReverseMap::enter`] for an entry that is about to be filled at `va`.
@@ -55,21 +64,13 @@ pub(crate) fn list<'h, M: Machine>(
     leaf: Pte,
     va: u64,
 ) -> Result<Held<'h>, Blocked> {
-    if !is_listed(leaf) {
-        return Ok(Held::nothing());
-    }
-    let page = vm.pages.get(leaf.pfn());
-    vm.rmap.enter(ticket, page, va).map(|hold| Held(Some(hold)))
+    if_listed(leaf, || vm.rmap.enter(ticket, vm.pages.get(leaf.pfn()), va))
 }
 
 /// [`ReverseMap::hold`] for an entry.
 #[inline(always)]
 pub(crate) fn hold<M: Machine>(vm: &Vm<M>, pte: Pte) -> Result<Held<'_>, Blocked> {
-    if !is_listed(pte) {
-        return Ok(Held::nothing());
-    }
-    let page = vm.pages.get(pte.pfn());
-    vm.rmap.hold(page).map(|hold| Held(Some(hold)))
+    if_listed(pte, || vm.rmap.hold(vm.pages.get(pte.pfn())))
 }
 
 /// [`ReverseMap::leave`] for an entry of `pmap` at `va`.
@@ -80,11 +81,7 @@ pub(crate) fn leave<'h, M: Machine>(
     pte: Pte,
     va: u64,
 ) -> Result<Held<'h>, Blocked> {
-    if !is_listed(pte) {
-        return Ok(Held::nothing());
-    }
-    let page = vm.pages.get(pte.pfn());
-    vm.rmap.leave(page, pmap, va).map(|hold| Held(Some(hold)))
+    if_listed(pte, || vm.rmap.leave(vm.pages.get(pte.pfn()), pmap, va))
 }
 
 /// As `leave`, if the list is not the caller's already.
@@ -112,11 +109,8 @@ pub(crate) fn leave_run<'h, M: Machine>(
     va: u64,
     but: Option<Pfn>,
 ) -> Result<Held<'h>, Blocked> {
-    if !is_listed(leaf) {
-        return Ok(Held::nothing());
-    }
-    let first = leaf.piece(0).pfn();
-    vm.rmap
-        .leave_run(&vm.pages, first, pmap, va, but)
-        .map(|hold| Held(Some(hold)))
+    if_listed(leaf, || {
+        vm.rmap
+            .leave_run(&vm.pages, leaf.piece(0).pfn(), pmap, va, but)
+    })
 }
