@@ -40,7 +40,7 @@ pub fn sleep_on<C: LockClass>(address: usize, due: impl FnOnce() -> bool) {
 pub fn wake_all(address: usize) {
     let pin = crate::pin();
     loop {
-        let granted = list_of(address).lock().grant(address);
+        let granted = list_of(address).lock().grant(address, 1);
         if granted.is_none() {
             return;
         }

@@ -165,7 +165,7 @@ impl<T, C: LockClass> Mutex<T, C> {
         let next = held_by(queue.first(0));
         let more = if queue.has_second(0) { WAITERS } else { 0 };
         self.state.store(next | more, Relaxed);
-        let granted = queue.grant(0);
+        let granted = queue.grant(0, 1);
         drop(queue);
         granted.wake(&pin);
     }

@@ -1,7 +1,7 @@
 //! The queue of waiters of a sleeping lock: a FIFO of nodes on the waiters' own stacks.
 //!
-//! A lock is handed over, not raced for: the unlocking thread takes the first waiter off the queue, makes it the owner,
-//! and wakes it alone.
+//! A lock is handed over, not raced for: the unlocking thread takes the first waiter off the queue, or the readers that
+//! are before the first writer, makes them the owners, and wakes them alone.
 //!
 //! Ordering: the actions of the unlocking thread happen before its Release store to `granted`, which the waiter's
 //! Acquire load reads. After that store the node may be gone, so the token to unpark is read before it; preemption is
@@ -28,7 +28,8 @@ pub(crate) enum Want {
     Exclusive,
 }
 
-/// One waiting thread, on its stack. Links are guarded by the list's lock.
+/// One waiting thread, on its stack. Links are guarded by the list's lock; those of waiters that were taken off belong
+/// to the thread that took them.
 pub(crate) struct Waiter {
     next: Cell<*const Waiter>,
     parker: Parker,
@@ -132,22 +133,41 @@ pub(crate) struct WaitListGuard<'a> {
     _guard: RawSpinGuard<'a, WaitListLock>,
 }
 
-/// A waiter that owns its lock now and must be woken after the list was unlocked.
+/// Waiters that own their lock now, and must be woken after the list was unlocked. They learn of it when they are woken.
 #[must_use]
-pub(crate) struct Granted(Option<Parker>);
+pub(crate) struct Granted(*const Waiter);
 
 impl Granted {
     /// Whether there was no waiter.
     pub(crate) fn is_none(&self) -> bool {
-        self.0.is_none()
+        self.0.is_null()
     }
 
-    /// Wakes the thread. Preemption must have been off since the grant.
+    /// Wakes the threads. Preemption must have been off since the grant.
     pub(crate) fn wake(self, _pin: &CpuPin) {
-        if let Some(parker) = self.0 {
+        let mut at = self.0;
+        // SAFETY: the nodes were taken off their list, so nobody else grants them, and live until they are granted.
+        while let Some(waiter) = unsafe { at.as_ref() } {
+            at = waiter.next.get();
+            let parker = waiter.parker;
+            waiter.granted.store(1, Release);
             platform::unpark(parker);
         }
     }
+}
+
+/// The waiters that get a lock when nobody holds it any more: those before the first writer, or it too if no reader is
+/// before it.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// All of them.
+    pub(crate) waiters: usize,
+    /// Those that share the lock.
+    pub(crate) readers: usize,
+    /// Whether the last of them gets the lock alone.
+    pub(crate) writer: bool,
+    /// Whether others wait behind them.
+    pub(crate) more: bool,
 }
 
 impl WaitListGuard<'_> {
@@ -182,16 +202,23 @@ impl WaitListGuard<'_> {
         self.iter().filter(|w| w.key == key).nth(1).is_some()
     }
 
-    /// The number of waiters at the head that want the lock shared, and whether there is another one behind them.
-    pub(crate) fn leading_shared(&self) -> (usize, bool) {
-        let mut n = 0;
-        for waiter in self.iter() {
-            if waiter.want != Want::Shared {
-                return (n, true);
+    /// Whose turn it is for the lock `key`, which may have `most` readers at once.
+    pub(crate) fn turn(&self, key: usize, most: usize) -> Turn {
+        let mut turn = Turn::default();
+        for waiter in self.iter().filter(|w| w.key == key) {
+            let fits = match waiter.want {
+                Want::Shared => turn.readers < most,
+                Want::Exclusive => turn.readers == 0,
+            };
+            if turn.writer || !fits {
+                turn.more = true;
+                break;
             }
-            n += 1;
+            turn.waiters += 1;
+            turn.readers += usize::from(waiter.want == Want::Shared);
+            turn.writer = waiter.want == Want::Exclusive;
         }
-        (n, false)
+        turn
     }
 
     fn iter(&self) -> impl Iterator<Item = &Waiter> {
@@ -205,17 +232,24 @@ impl WaitListGuard<'_> {
         })
     }
 
-    /// Removes the first waiter for `key` from the list and makes it the owner.
-    pub(crate) fn grant(&mut self, key: usize) -> Granted {
+    /// Removes the first `n` waiters for `key` from the list and makes them the owners.
+    pub(crate) fn grant(&mut self, key: usize, n: usize) -> Granted {
         let Ends { mut head, mut tail } = self.ends();
         let (mut prev, mut at) = (ptr::null::<Waiter>(), head);
-        // SAFETY: nodes on the list are alive until granted, which needs this lock.
-        while let Some(waiter) = unsafe { at.as_ref() } {
-            let next = waiter.next.get();
+        let (mut first, mut last) = (ptr::null::<Waiter>(), ptr::null::<Waiter>());
+        let mut missing = n;
+        while missing > 0
+            // SAFETY: nodes on the list are alive until granted, which needs this lock; so is `last`, which is not yet
+            // granted.
+            && let Some(waiter) = unsafe { at.as_ref() }
+        {
+            let (me, next) = (at, waiter.next.get());
+            at = next;
             if waiter.key != key {
-                (prev, at) = (at, next);
+                prev = me;
                 continue;
             }
+            missing -= 1;
             // SAFETY: as above.
             match unsafe { prev.as_ref() } {
                 Some(prev) => prev.next.set(next),
@@ -224,11 +258,15 @@ impl WaitListGuard<'_> {
             if next.is_null() {
                 tail = prev;
             }
-            self.set_ends(Ends { head, tail });
-            let parker = waiter.parker;
-            waiter.granted.store(1, Release);
-            return Granted(Some(parker));
+            waiter.next.set(ptr::null());
+            // SAFETY: as above.
+            match unsafe { last.as_ref() } {
+                Some(last) => last.next.set(me),
+                None => first = me,
+            }
+            last = me;
         }
-        Granted(None)
+        self.set_ends(Ends { head, tail });
+        Granted(first)
     }
 }

@@ -192,26 +192,20 @@ impl<T, C: LockClass> RwLock<T, C> {
     fn hand_over(&self) {
         let pin = crate::pin();
         let mut queue = self.queue.lock();
-        // `state` is written before the grants: a granted thread may release the lock at once.
-        let (readers, more) = queue.leading_shared();
-        if readers == 0 {
-            let more = if queue.has_second(0) { WAITERS } else { 0 };
-            self.state.store(WRITER | more, Relaxed);
-            let granted = queue.grant(0);
-            drop(queue);
-            return granted.wake(&pin);
-        }
-        let more = if more { WAITERS } else { 0 };
-        // Release: without WAITERS a new reader takes the lock by this value, and must see the last writer.
-        self.state.store((readers * READER) | more, Release);
+        let turn = queue.turn(0, usize::MAX);
+        let holders = if turn.writer {
+            WRITER
+        } else {
+            turn.readers * READER
+        };
+        let more = if turn.more { WAITERS } else { 0 };
+        // Written before the grants: a granted thread may release the lock at once. All readers are counted before the
+        // first of them knows, so that none hands the lock over while others are not yet woken. Release: without
+        // WAITERS a new reader takes the lock by this value, and must see the last writer.
+        self.state.store(holders | more, Release);
+        let granted = queue.grant(0, turn.waiters);
         drop(queue);
-        // The queue's lock is taken once for each reader, because waking takes the scheduler's locks. Readers that are
-        // not yet granted are already counted, so that no other thread hands the lock over meanwhile, and they stay at
-        // the head.
-        for _ in 0..readers {
-            let granted = self.queue.lock().grant(0);
-            granted.wake(&pin);
-        }
+        granted.wake(&pin);
     }
 }
 
