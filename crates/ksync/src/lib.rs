@@ -24,6 +24,7 @@ mod shim;
 
 mod address_wait;
 mod byte_mutex;
+mod byte_run;
 mod class;
 mod close;
 mod counter;
@@ -53,7 +54,8 @@ mod wait;
 pub mod host;
 
 pub use address_wait::{sleep_on, wake_all};
-pub use byte_mutex::{ByteMutex, ByteMutexGuard};
+pub use byte_mutex::{ByteMutex, ByteMutexGuard, ByteReadGuard};
+pub use byte_run::ByteRun;
 pub use class::{ClassReport, ClassStats, HeldLocks, LockClass, for_each_class};
 pub use close::{Part, close_all};
 pub use counter::Counter;

@@ -1,7 +1,8 @@
 //! The lock profile: acquisitions and the longest hold of each class, while it is switched on.
 //!
 //! Guarantee: while it is switched off, taking and releasing a lock each execute one no-op and access no memory. While
-//! it is switched on, every acquisition is counted; holds are measured for exclusive locks only, not for readers.
+//! it is switched on, every acquisition is counted, a run of bytes as one; holds are measured for exclusive locks only,
+//! not for readers.
 //!
 //! Mechanism: each place that takes or releases a lock has a five-byte no-op, which the section `.lock_sites` records
 //! together with the address of the counting code. A platform that wants the profile writes a jump over each no-op,

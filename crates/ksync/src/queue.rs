@@ -26,6 +26,8 @@ lock_class!(pub(crate) WaitListLock, "sleeping lock queue", rank = 250);
 pub(crate) enum Want {
     Shared,
     Exclusive,
+    /// Not the lock, only to be told that it was free.
+    Look,
 }
 
 /// One waiting thread, on its stack. Links are guarded by the list's lock; those of waiters that were taken off belong
@@ -157,7 +159,7 @@ impl Granted {
 }
 
 /// The waiters that get a lock when nobody holds it any more: those before the first writer, or it too if no reader is
-/// before it.
+/// before it. Those that only look are among them.
 #[derive(Default)]
 pub(crate) struct Turn {
     /// All of them.
@@ -207,6 +209,7 @@ impl WaitListGuard<'_> {
         let mut turn = Turn::default();
         for waiter in self.iter().filter(|w| w.key == key) {
             let fits = match waiter.want {
+                Want::Look => true,
                 Want::Shared => turn.readers < most,
                 Want::Exclusive => turn.readers == 0,
             };

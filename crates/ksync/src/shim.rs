@@ -78,6 +78,12 @@ pub(crate) const PARK_BUCKETS: usize = 256;
 #[cfg(loom)]
 pub(crate) const PARK_BUCKETS: usize = 1;
 
+/// Readers that a byte mutex counts; few under a model checker, so that models reach a full count.
+#[cfg(not(loom))]
+pub(crate) const BYTE_READERS: u8 = 125;
+#[cfg(loom)]
+pub(crate) const BYTE_READERS: u8 = 2;
+
 /// The data of a lock. Under loom each access is checked against all others for ordering.
 pub(crate) struct DataCell<T>(
     #[cfg(not(loom))] core::cell::UnsafeCell<T>,

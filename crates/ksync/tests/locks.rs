@@ -1,8 +1,9 @@
 //! Locks on the host: exclusion, order, hand-off, rank checks.
 #![cfg(not(any(loom, shuttle)))]
 
+mod threads;
+
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -11,29 +12,14 @@ use std::{
     time::Duration,
 };
 
-use ksync::{ByteMutex, IrqSpin, Mutex, Once, RawSpin, RwLock, Spin, host, lock_class};
+use ksync::{IrqSpin, Mutex, Once, RawSpin, RwLock, Spin, host, lock_class};
+#[cfg(debug_assertions)]
+use threads::complaint;
+use threads::{ROUNDS, THREADS, on_cpus};
 
 lock_class!(Low, "test low", rank = 20);
 lock_class!(Mid, "test middle", rank = 90);
 lock_class!(High, "test high", rank = 140);
-
-const THREADS: usize = 4;
-/// Fewer under an interpreter.
-const ROUNDS: usize = if cfg!(miri) { 40 } else { 2000 };
-
-fn on_cpus(work: impl Fn(usize) + Sync) {
-    thread::scope(|s| {
-        for cpu in 0..THREADS {
-            let work = &work;
-            s.spawn(move || {
-                host::set_cpu(cpu);
-                work(cpu);
-                assert_eq!(host::preempt_count(), 0);
-                assert!(host::holds_nothing());
-            });
-        }
-    });
-}
 
 /// Increments without an atomic read-modify-write, so that a lock that does not exclude loses some.
 fn bump(n: &mut usize) {
@@ -78,31 +64,6 @@ fn sleeping_locks_exclude() {
     });
     assert_eq!(mutex.into_inner(), THREADS * ROUNDS);
     assert_eq!(rw.into_inner().0, THREADS * ROUNDS / 4);
-}
-
-#[test]
-fn byte_mutexes_exclude() {
-    struct Small {
-        lock: [ByteMutex; 8],
-        inside: [AtomicUsize; 8],
-    }
-    assert_eq!(size_of::<ByteMutex>(), 1);
-    let small = Small {
-        lock: Default::default(),
-        inside: Default::default(),
-    };
-    on_cpus(|cpu| {
-        for i in 0..ROUNDS {
-            let at = (i * 7 + cpu) % 8;
-            let _guard = small.lock[at].lock::<Low>();
-            assert_eq!(small.inside[at].fetch_add(1, SeqCst), 0);
-            if i % 16 == 0 {
-                thread::yield_now();
-            }
-            small.inside[at].fetch_sub(1, SeqCst);
-        }
-    });
-    assert!(small.lock.iter().all(|l| !l.is_locked()));
 }
 
 #[test]
@@ -176,18 +137,6 @@ fn guards_turn_preemption_and_interrupts_off() {
     assert!(host::irqs_off());
     drop(b);
     assert!(host::preempt_count() == 0 && !host::irqs_off() && host::holds_nothing());
-}
-
-#[cfg(debug_assertions)]
-fn complaint(f: impl FnOnce() + Send) -> String {
-    // In a thread of its own: the locks that it holds when it panics are lost with it.
-    thread::scope(|s| {
-        let result = s
-            .spawn(move || catch_unwind(AssertUnwindSafe(f)))
-            .join()
-            .unwrap();
-        *result.expect_err("no panic").downcast::<String>().unwrap()
-    })
 }
 
 #[test]

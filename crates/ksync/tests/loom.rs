@@ -12,8 +12,8 @@ mod model;
 use std::ops::ControlFlow;
 
 use ksync::{
-    ByteMutex, Epoch, EpochPtr, HubRef, HubValue, IrqSpin, Member, MemberSlot, Mutex, PerCpuRef,
-    RwLock, Spin, Tally,
+    Epoch, EpochPtr, HubRef, HubValue, IrqSpin, Member, MemberSlot, Mutex, PerCpuRef, RwLock, Spin,
+    Tally,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
     lock_class, pin,
 };
@@ -240,44 +240,6 @@ fn who_is_granted_a_lock_while_awake_sees_all() {
         drop(guard);
         other.join().unwrap();
         assert_eq!(*lock.try_lock().expect("free"), 2);
-    });
-}
-
-#[test]
-fn byte_mutex_hands_over() {
-    struct Small {
-        // Two locks in one bucket: the model's table has one.
-        locks: [ByteMutex; 2],
-        data: [UnsafeCell<usize>; 2],
-    }
-    // SAFETY: `data` is used under its lock.
-    unsafe impl Sync for Small {}
-    // SAFETY: as above.
-    unsafe impl Send for Small {}
-    fn bump(small: &Small, i: usize) {
-        let _guard = small.locks[i].lock::<Low>();
-        // SAFETY: the lock is held; loom checks it.
-        small.data[i].with_mut(|n| unsafe { *n += 1 });
-    }
-    model(2, || {
-        let small = Arc::new(Small {
-            locks: [ByteMutex::new(), ByteMutex::new()],
-            data: [UnsafeCell::new(0), UnsafeCell::new(0)],
-        });
-        let others: Vec<_> = (1..3)
-            .map(|cpu| {
-                let small = small.clone();
-                spawn(cpu, move || bump(&small, cpu % 2))
-            })
-            .collect();
-        bump(&small, 0);
-        bump(&small, 1);
-        if let Some(_guard) = small.locks[0].try_lock::<Low>() {
-            // SAFETY: as in `bump`.
-            small.data[0].with_mut(|n| unsafe { *n += 1 });
-        }
-        others.into_iter().for_each(|t| t.join().unwrap());
-        assert!(!small.locks[0].is_locked() && !small.locks[1].is_locked());
     });
 }
 
