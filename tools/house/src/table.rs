@@ -145,7 +145,6 @@ pub const LONG_FILES: &[Entry] = &[
         790,
         "one protocol, with its proof and its tests",
     ),
-    ("ksync/src/hub.rs", "", 770, "one protocol, with its proof"),
     ("ksync/tests/loom.rs", "", 720, "a model for each lock"),
     ("vm-host/tests/coherence.rs", "", 760, "tests of one rule"),
     (
