@@ -21,6 +21,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("vm-host", "shared_memory"),
     ("vm-host", "device"),
     ("ksync", "reclaim"),
+    ("ksync", "hubs"),
     ("ksync", "locks"),
     ("vm", LIB),
     ("ksync", "wait"),
