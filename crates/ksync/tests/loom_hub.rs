@@ -7,6 +7,7 @@
     reason = "the models watch raw cells, to see races that the hubs must prevent"
 )]
 
+#[expect(dead_code, reason = "hubs have a target of their own")]
 mod model;
 
 use std::ops::ControlFlow;
@@ -19,8 +20,9 @@ use ksync::{
 use loom::{cell::UnsafeCell, sync::Arc};
 use model::{model, spawn};
 
+/// The value of a hub that lists its members, or only counts them.
 #[derive(Default)]
-struct Value {
+struct Value<const COUNTS: bool> {
     last: AtomicUsize,
     closed: AtomicBool,
     /// Read by members, written when the last one has ended: loom checks the order.
@@ -28,11 +30,17 @@ struct Value {
 }
 
 // SAFETY: `used` is written in `last` only, after all other uses.
-unsafe impl Sync for Value {}
+unsafe impl<const COUNTS: bool> Sync for Value<COUNTS> {}
 // SAFETY: as above.
-unsafe impl Send for Value {}
+unsafe impl<const COUNTS: bool> Send for Value<COUNTS> {}
 
-impl HubValue for Value {
+impl<const COUNTS: bool> HubValue for Value<COUNTS> {
+    const MAY_COUNT: bool = COUNTS;
+
+    fn counts(&self) -> bool {
+        COUNTS
+    }
+
     fn last(&self) {
         assert_eq!(self.last.fetch_add(1, Relaxed), 0, "last twice");
         self.closed.store(true, Relaxed);
@@ -41,7 +49,13 @@ impl HubValue for Value {
     }
 }
 
-fn open(value: &Value) {
+type Hub<const COUNTS: bool> = HubRef<Value<COUNTS>, usize>;
+
+fn new_hub<const COUNTS: bool>(epoch: &Epoch) -> Hub<COUNTS> {
+    HubRef::new(epoch, Value::default()).ok().unwrap()
+}
+
+fn open<const COUNTS: bool>(value: &Value<COUNTS>) {
     assert!(
         !value.closed.load(Relaxed),
         "the hub is gone under a member"
@@ -52,9 +66,9 @@ fn open(value: &Value) {
 
 #[test]
 fn hub_ends_once_with_the_last_of_all() {
-    model(3, || {
+    fn run<const COUNTS: bool>() {
         let epoch = Epoch::new(2);
-        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let hub = new_hub::<COUNTS>(&epoch);
         let a = hub.attach(1).unwrap();
         let other = spawn(1, {
             let hub = hub.clone();
@@ -76,14 +90,16 @@ fn hub_ends_once_with_the_last_of_all() {
         drop(pin);
         other.join().unwrap();
         assert_eq!(epoch.pending(), 4);
-    });
+    }
+    model(3, run::<false>);
+    model(3, run::<true>);
 }
 
 #[test]
 fn a_sole_member_is_sole() {
-    model(3, || {
+    fn run<const COUNTS: bool>() {
         let epoch = Epoch::new(2);
-        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let hub = new_hub::<COUNTS>(&epoch);
         let (a, b) = (hub.attach(1).unwrap(), hub.attach(2).unwrap());
         drop(hub);
         let used = Arc::new(UnsafeCell::new(0));
@@ -101,15 +117,17 @@ fn a_sole_member_is_sole() {
         used.with_mut(|n| unsafe { *n = 1 });
         drop(b);
         owner.join().unwrap();
-    });
+    }
+    model(3, run::<false>);
+    model(3, run::<true>);
 }
 
 /// As `a_sole_member_is_sole`, where the other reference is a base one, and for a base reference.
 #[test]
 fn an_only_reference_sees_what_the_others_did() {
-    model(3, || {
+    fn run<const COUNTS: bool>() {
         let epoch = Epoch::new(2);
-        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let hub = new_hub::<COUNTS>(&epoch);
         let a = hub.attach(1).unwrap();
         let used = Arc::new(UnsafeCell::new(0));
         let other = spawn(1, {
@@ -143,16 +161,18 @@ fn an_only_reference_sees_what_the_others_did() {
         }
         last.join().unwrap();
         assert!(hub.is_only());
-    });
+    }
+    model(3, run::<false>);
+    model(3, run::<true>);
 }
 
 /// A thread that finds a member only under a pin gets a reference, or learns that the last was dropped; the hub ends
 /// once.
 #[test]
 fn a_reference_made_beside_the_end_does_not_end_the_hub_again() {
-    model(2, || {
+    fn run<const COUNTS: bool>() {
         let epoch = std::sync::Arc::new(Epoch::new(3));
-        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let hub = new_hub::<COUNTS>(&epoch);
         let slot = Arc::new(MemberSlot::new(hub.attach(1).unwrap()));
         drop(hub);
         let readers = [1, 2].map(|cpu| {
@@ -169,19 +189,21 @@ fn a_reference_made_beside_the_end_does_not_end_the_hub_again() {
             reader.join().unwrap();
         }
         assert_eq!(epoch.pending(), 2, "one member and one hub, retired once");
-    });
+    }
+    model(2, run::<false>);
+    model(2, run::<true>);
 }
 
 /// Of references that end at the same time, exactly one is reported to be the last.
 #[test]
 fn one_of_the_last_references_sees_to_the_end() {
-    model(2, || {
+    fn run<const COUNTS: bool>() {
         let epoch = Epoch::new(3);
-        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let hub = new_hub::<COUNTS>(&epoch);
         let member = hub.attach(1).unwrap();
         let ends = Arc::new(UnsafeCell::new(0));
         let end = |ends: Arc<UnsafeCell<i32>>| {
-            move |hub: HubRef<Value, usize>| {
+            move |hub: Hub<COUNTS>| {
                 // SAFETY: written by the last one only, after the reads of the others; loom checks it.
                 assert_eq!(ends.with(|n| unsafe { *n }), 0);
                 if let Err(last) = hub.end_unless_only() {
@@ -203,34 +225,40 @@ fn one_of_the_last_references_sees_to_the_end() {
         }
         // SAFETY: the others have ended.
         assert_eq!(ends.with(|n| unsafe { *n }), 1);
-    });
+    }
+    model(2, run::<false>);
+    model(2, run::<true>);
 }
 
 #[test]
 fn attaching_beside_one_that_goes_loses_nobody() {
-    model(3, || {
+    fn run<const COUNTS: bool>() {
         let epoch = Epoch::new(2);
-        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let hub = new_hub::<COUNTS>(&epoch);
         let a = hub.attach(1).unwrap();
         let other = spawn(1, move || drop(a));
         let b = hub.attach(2).unwrap();
         other.join().unwrap();
-        let mut seen = Vec::new();
-        let _: ControlFlow<()> = hub.scan(|m| {
-            seen.push(*m);
-            ControlFlow::Continue(())
-        });
-        assert_eq!(seen, [2]);
+        if !COUNTS {
+            let mut seen = Vec::new();
+            let _: ControlFlow<()> = hub.scan(|m| {
+                seen.push(*m);
+                ControlFlow::Continue(())
+            });
+            assert_eq!(seen, [2]);
+        }
         drop(b);
         assert!(hub.is_only());
-    });
+    }
+    model(3, run::<false>);
+    model(3, run::<true>);
 }
 
 #[test]
 fn a_scan_never_misses_a_replaced_member() {
     model(3, || {
         let epoch = Epoch::new(2);
-        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let hub = new_hub::<false>(&epoch);
         let a = hub.attach(3).unwrap();
         let other = spawn(1, {
             let hub = hub.clone();
@@ -255,7 +283,7 @@ fn a_scan_never_misses_a_replaced_member() {
 fn a_scan_meets_a_member_that_moves() {
     model(3, || {
         let epoch = Epoch::new(2);
-        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let hub = new_hub::<false>(&epoch);
         let a = hub.attach(1).unwrap();
         hub.grow().unwrap();
         let other = spawn(1, move || {
@@ -281,9 +309,9 @@ fn a_scan_meets_a_member_that_moves() {
 /// A reader that looks for a member's shard finds it fully built, even if the member has just moved to it.
 #[test]
 fn a_member_that_moves_is_found() {
-    model(3, || {
+    fn run<const COUNTS: bool>() {
         let epoch = Epoch::new(2);
-        let hub: HubRef<Value, usize> = HubRef::new(&epoch, Value::default()).ok().unwrap();
+        let hub = new_hub::<COUNTS>(&epoch);
         let a = std::sync::Arc::new(hub.attach(1).unwrap());
         let other = spawn(1, {
             let a = a.clone();
@@ -299,5 +327,75 @@ fn a_member_that_moves_is_found() {
         other.join().unwrap();
         // The members are left attached for good.
         std::mem::forget(a);
-    });
+    }
+    model(3, run::<false>);
+    model(3, run::<true>);
+}
+
+/// A member moves beside the end of the last other one of its shard: each shard's unit is returned once, and the member
+/// that stays is the only one.
+#[test]
+fn a_member_moves_beside_the_end_of_its_neighbour() {
+    fn run<const COUNTS: bool>() {
+        let epoch = Epoch::new(2);
+        let hub = new_hub::<COUNTS>(&epoch);
+        let (a, b) = (hub.attach(1).unwrap(), hub.attach(2).unwrap());
+        hub.grow().unwrap();
+        drop(hub);
+        let other = spawn(1, move || {
+            let c = a.attach_elsewhere(3).unwrap();
+            assert!(!a.is_sole());
+            drop(c);
+            a
+        });
+        drop(b);
+        let a = other.join().unwrap();
+        assert!(a.is_sole());
+        let last = a.detach().expect("no other is in its shard");
+        assert!(last.is_only());
+        open(&last);
+    }
+    model(3, run::<false>);
+    model(3, run::<true>);
+}
+
+/// Another reference attaches a member for good and ends: the first member is never the only one, whichever shard the
+/// new one is in.
+#[test]
+fn a_member_is_not_sole_beside_one_that_comes() {
+    fn run<const COUNTS: bool, const GROWN: bool>() {
+        let epoch = Epoch::new(2);
+        let hub = new_hub::<COUNTS>(&epoch);
+        let a = hub.attach(1).unwrap();
+        if GROWN {
+            hub.grow().unwrap();
+        }
+        let other = spawn(1, move || hub.attach(2).unwrap());
+        assert!(!a.is_sole());
+        let b = other.join().unwrap();
+        assert!(!a.is_sole() && !b.is_sole());
+        drop(b);
+        assert!(a.is_sole());
+    }
+    model(3, run::<false, false>);
+    model(3, run::<false, true>);
+    model(3, run::<true, false>);
+    model(3, run::<true, true>);
+}
+
+/// Two members of one shard end at once, without another reference: one of the two ends the hub.
+#[test]
+fn of_two_members_one_is_the_last() {
+    fn run<const COUNTS: bool>() {
+        let epoch = Epoch::new(2);
+        let hub = new_hub::<COUNTS>(&epoch);
+        let (a, b) = (hub.attach(1).unwrap(), hub.attach(2).unwrap());
+        drop(hub);
+        let other = spawn(1, move || a.detach().is_some_and(|hub| hub.is_only()));
+        let mine = b.detach().is_some_and(|hub| hub.is_only());
+        let theirs = other.join().unwrap();
+        assert!(mine != theirs, "{mine} and {theirs}");
+    }
+    model(3, run::<false>);
+    model(3, run::<true>);
 }

@@ -176,14 +176,14 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
             let Some(_to) = to.lock.try_lock::<C>() else {
                 return;
             };
-            if to.head().is_none() {
+            if to.is_empty() {
                 inner.written.live.fetch_add(1, Relaxed);
             }
-            let (prev, next) = (node.prev.get(), node.next.get());
+            let neighbours = node.neighbours();
             // Linked into the new shard first: a scan that sees the old one empty finds the member there.
             node.belong_to(to);
             to.link(self.node);
-            from.close(prev, next)
+            from.close(neighbours)
         };
         if emptied {
             // SAFETY: the inline shard's unit. The other shard's unit, which this member keeps, keeps the hub alive.
@@ -229,12 +229,12 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     }
 
     /// Locks the shard that contains the member.
-    fn lock_shard(&self) -> RawSpinGuard<'_, C> {
+    fn lock_shard(&self) -> (RawSpinGuard<'_, C>, &Shard<T, M, C>) {
         loop {
             let shard = self.shard();
             let guard = shard.lock();
             if ptr::eq(shard, self.shard()) {
-                return guard;
+                return (guard, shard);
             }
         }
     }
@@ -246,10 +246,9 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         if self.inner().written.live.load(Relaxed) != 1 {
             return false;
         }
-        let (_guard, node) = (self.lock_shard(), self.node());
-        let alone = node.prev.get().is_null() && node.next.get().is_null();
+        let (_guard, shard) = self.lock_shard();
         // Acquire: all uses of the hub by other references are over and visible.
-        alone && self.inner().written.live.load(Acquire) == 1
+        shard.has_only(self.node()) && self.inner().written.live.load(Acquire) == 1
     }
 }
 

@@ -13,6 +13,9 @@
 //! through it. Otherwise that CPU's shard would be filled and emptied, and `live` written, each time. Scans visit the
 //! inline shard first, so they find a moved member in one of the two shards, or in both.
 //!
+//! A hub whose value [counts](HubValue::counts) has the same shards, and the same life, but no lists: a shard has the
+//! number of its members, and attaching and detaching write no neighbour's line. Such a hub is not scanned.
+//!
 //! When the last reference is dropped, [`HubValue::last`] runs at once, in the context of that drop, with no lock of
 //! the hub held. The memory of hubs and members, and their drop, wait for a grace period, so that lock-free readers may
 //! follow them under a pin.
@@ -58,6 +61,9 @@ lock_class!(
 
 /// The value of a hub.
 pub trait HubValue: Send + Sync + 'static {
+    /// Whether some hubs of such values only count their members.
+    const MAY_COUNT: bool = false;
+
     /// Called when the last reference was dropped: frees what the value owns. The value itself is dropped a grace
     /// period later, because readers under a pin may still use it.
     fn last(&self) {}
@@ -65,6 +71,12 @@ pub trait HubValue: Send + Sync + 'static {
     /// Frees a bounded part of what the value owns, before it is dropped; returns whether there is more. Called with
     /// preemption off; the CPU may be preempted between two calls.
     fn free_part(&mut self) -> bool {
+        false
+    }
+
+    /// Whether the hub of this value only counts its members, in each shard: it has no list of them that could be
+    /// scanned. Always the same; asked only if [`MAY_COUNT`](HubValue::MAY_COUNT) is set.
+    fn counts(&self) -> bool {
         false
     }
 }
@@ -124,6 +136,10 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
     }
 
     fn scan<B>(&self, mut visit: impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
+        debug_assert!(
+            !T::MAY_COUNT || !self.value.counts(),
+            "a hub that only counts its members is scanned"
+        );
         self.written.inline.scan(&mut visit)?;
         let pin = pin();
         self.shards(&pin)
@@ -195,7 +211,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         attach_chosen(self.inner, value)
     }
 
-    /// Visits every member, a shard's spin lock at a time, until `visit` breaks.
+    /// Visits every member, a shard's spin lock at a time, until `visit` breaks. Not for a hub that only
+    /// [counts](HubValue::counts), of which it visits none.
     pub fn scan<B>(&self, visit: impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
         self.inner().scan(visit)
     }

@@ -22,15 +22,18 @@ use crate::{
 #[repr(C)]
 pub(super) struct Node<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     link: Link,
-    /// Neighbours in the shard; guarded by its lock.
-    pub(super) next: Cell<*const Node<T, M, C>>,
-    pub(super) prev: Cell<*const Node<T, M, C>>,
+    /// Neighbours in the shard, if it lists its members; guarded by its lock.
+    next: Cell<*const Node<T, M, C>>,
+    prev: Cell<*const Node<T, M, C>>,
     /// Const once attached.
     pub(super) hub: NonNull<Inner<T, M, C>>,
     /// The shard that it is linked into. Written under the locks of both shards.
     pub(super) shard: AtomicPtr<Shard<T, M, C>>,
     pub(super) value: M,
 }
+
+/// The nodes before and behind a node in its shard.
+type Neighbours<T, M, C> = (*const Node<T, M, C>, *const Node<T, M, C>);
 
 pub(super) struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     pub(super) lock: RawSpin,
@@ -39,7 +42,8 @@ pub(super) struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     contended: AtomicU32,
     /// The CPU that attached last; used for the inline shard. Atomic, approximate.
     last_cpu: AtomicU32,
-    /// Written under `lock`, may be read without it.
+    /// The first member; or, if the shard only counts its members, twice their number plus one, which is no address of
+    /// a node. Null if there are none. Written under `lock`, may be read without it.
     head: AtomicPtr<Node<T, M, C>>,
     class: PhantomData<C>,
 }
@@ -112,13 +116,46 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
         contended + 1
     }
 
-    pub(super) fn head(&self) -> Option<&Node<T, M, C>> {
-        // SAFETY: the caller holds the lock, so that listed nodes stay alive.
-        unsafe { self.head.load(Relaxed).as_ref() }
+    /// Whether it has no member. The lock is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.load(Relaxed).is_null()
     }
 
-    /// Links `node`. The lock is held.
+    /// The number of its members, if it has some and only counts them. The lock is held.
+    fn counted(&self) -> Option<usize> {
+        if !T::MAY_COUNT {
+            return None;
+        }
+        let head = self.head.load(Relaxed).addr();
+        (head & 1 != 0).then_some(head >> 1)
+    }
+
+    /// Sets the number of the members that are only counted. The lock is held.
+    fn count(&self, members: usize) {
+        let head = if members == 0 { 0 } else { members << 1 | 1 };
+        let head = ptr::without_provenance_mut(head);
+        self.head.store(head, Relaxed);
+    }
+
+    /// Whether `node`, which is in it, is its only member. The lock is held.
+    pub(super) fn has_only(&self, node: &Node<T, M, C>) -> bool {
+        if let Some(members) = self.counted() {
+            return members == 1;
+        }
+        node.prev.get().is_null() && node.next.get().is_null()
+    }
+
+    /// Takes in `node`: counts it, if the shard counts or is empty in a hub that does, or links it. The lock is held, and
+    /// the hub is alive.
     pub(super) fn link(&self, node: NonNull<Node<T, M, C>>) {
+        if T::MAY_COUNT {
+            // SAFETY: the caller owns the node, and keeps its hub alive.
+            let value = unsafe { &node.as_ref().hub.as_ref().value };
+            let empty = || (self.is_empty() && value.counts()).then_some(0);
+            if let Some(others) = self.counted().or_else(empty) {
+                return self.count(others + 1);
+            }
+        }
         let head = self.head.load(Relaxed);
         // SAFETY: the caller owns the unlinked node, and holds the lock for its neighbour.
         unsafe {
@@ -132,14 +169,18 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
         self.head.store(node.as_ptr(), Relaxed);
     }
 
-    /// Unlinks `node`. The lock is held. Returns whether the shard is empty now.
+    /// Takes out `node`. The lock is held. Returns whether the shard is empty now.
     pub(super) fn unlink(&self, node: &Node<T, M, C>) -> bool {
-        self.close(node.prev.get(), node.next.get())
+        self.close(node.neighbours())
     }
 
-    /// Links two neighbours, or ends of the list, to each other, past the node between them. The lock is held. Returns
-    /// whether the shard is empty now.
-    pub(super) fn close(&self, prev: *const Node<T, M, C>, next: *const Node<T, M, C>) -> bool {
+    /// Takes out a node between these neighbours, or ends of the list, which it had here and may no more have. The lock
+    /// is held. Returns whether the shard is empty now.
+    pub(super) fn close(&self, (prev, next): Neighbours<T, M, C>) -> bool {
+        if let Some(members) = self.counted() {
+            self.count(members - 1);
+            return self.is_empty();
+        }
         // SAFETY: neighbours on the list are alive while the lock is held.
         unsafe {
             match prev.as_ref() {
@@ -151,7 +192,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
                 next.prev.set(prev);
             }
         }
-        self.head.load(Relaxed).is_null()
+        self.is_empty()
     }
 
     pub(super) fn scan<B>(&self, visit: &mut impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
@@ -159,7 +200,11 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
             return ControlFlow::Continue(());
         }
         let _guard = self.lock();
-        let mut at = self.head();
+        if self.counted().is_some() {
+            return ControlFlow::Continue(());
+        }
+        // SAFETY: the lock is held, so that listed nodes stay alive.
+        let mut at = unsafe { self.head.load(Relaxed).as_ref() };
         while let Some(node) = at {
             visit(&node.value)?;
             // SAFETY: the lock is held.
@@ -174,6 +219,11 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
         // SAFETY: as in `Inner::free`.
         drop(unsafe { Box::from_raw(link.cast::<Self>()) });
         Freed::All(1)
+    }
+
+    /// Its neighbours. Its shard's lock is held.
+    pub(super) fn neighbours(&self) -> Neighbours<T, M, C> {
+        (self.prev.get(), self.next.get())
     }
 
     /// A node that is not linked yet.
@@ -201,10 +251,40 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
         // SAFETY: not linked yet, so owned by the caller.
         unsafe { node.as_ref().belong_to(shard) };
         let _guard = shard.lock();
-        if shard.head().is_none() {
+        if shard.is_empty() {
             // Relaxed: the caller's own reference keeps the count from zero.
             hub.written.live.fetch_add(1, Relaxed);
         }
         shard.link(node);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::{HubRef, HubValue};
+    use crate::epoch::Epoch;
+
+    struct Counting(bool);
+
+    impl HubValue for Counting {
+        const MAY_COUNT: bool = true;
+
+        fn counts(&self) -> bool {
+            self.0
+        }
+    }
+
+    /// In a hub that counts no member is linked to another.
+    #[test]
+    fn a_hub_counts_or_lists() {
+        let epoch = Epoch::new(1);
+        for counts in [false, true] {
+            let hub: HubRef<_, u8> = HubRef::new(&epoch, Counting(counts)).ok().unwrap();
+            let members = [1, 2].map(|value| hub.attach(value).unwrap());
+            let shard = &hub.inner().written.inline;
+            assert_eq!(shard.counted(), counts.then_some(2));
+            drop(members);
+            assert!(shard.is_empty());
+        }
     }
 }
