@@ -159,6 +159,7 @@ fn a_part_of_private_memory_that_is_unmapped() {
 
 /// Two processes had the part; both have unmapped it.
 #[test]
+#[cfg(not(feature = "naive-rmap"))]
 fn private_memory_that_nobody_reaches() {
     let world = World::new();
     world.map(false, Source::Anon);

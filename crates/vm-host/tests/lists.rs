@@ -1,11 +1,16 @@
 //! The naive reverse map's lists: what refuses an entry, and what becomes of the record of one that is not filled.
 #![cfg(feature = "naive-rmap")]
 
+use std::sync::Arc;
+
+use vm::page::State;
 use vm::pmap::{EnterError, Entered};
 use vm::rmap::{Hold, ReverseMap};
-use vm::{Pfn, Prot, Pte};
-use vm_host::listed;
+use vm::space::MapArgs;
+use vm::{MapProt, Pfn, Prot, Pte, Vm};
+use vm_host::program::{Program, check_frames};
 use vm_host::runs::{PAGES, Runs};
+use vm_host::{Sim, listed};
 
 /// Enters a frame at page `n` of the second run's place for a fault that holds its page not busy.
 fn resident(
@@ -126,4 +131,43 @@ fn an_entry_that_is_filled_while_its_pmap_is_forgotten_is_not_listed() {
     drop(room);
     assert_eq!(lab.vm.rmap.leftovers(), (0, 0, 0));
     lab.finish();
+}
+
+/// Number of pages of private memory.
+fn private_pages(vm: &Vm<Sim>) -> u64 {
+    vm.epoch.drain();
+    vm.drain_limbo();
+    let mut pages = 0;
+    let count = &mut |_, page: &vm::Page| pages += u64::from(page.state() == State::Anon);
+    vm.alloc.check_and_visit(count).expect("consistent lists");
+    pages
+}
+
+/// Nothing is swept, because the spaces that have private memory attached are not known. What no mapping reaches stays
+/// as long as any part of the object is mapped.
+#[test]
+fn what_no_mapping_reaches_goes_with_the_last_attachment() {
+    const PAGE: u64 = 4096;
+    const AT: u64 = 0x7000_0000;
+    let vm = Arc::new(Sim::new(1024, 2, 1).into_vm());
+    let free = vm.alloc.free_pages();
+    let parent = Program::new(&vm);
+    let args = MapArgs::anon(4 * PAGE, MapProt::all()).at(AT);
+    parent.space.map(&vm, &args).unwrap();
+    parent.run(|p| (0..4).for_each(|n| p.write(AT + n * PAGE, n).unwrap()));
+    let child = parent.fork().unwrap();
+    for p in [&parent, &child] {
+        p.space.unmap(&vm, AT + PAGE, 3 * PAGE).unwrap();
+    }
+    assert!((0..2).all(|cpu| !vm.is_queued(cpu)), "nothing to tend");
+    (0..2).for_each(|_| vm.tend());
+    assert_eq!(private_pages(&vm), 4);
+    drop(child);
+    (0..2).for_each(|_| vm.tend());
+    assert_eq!(private_pages(&vm), 4);
+    parent.run(|p| assert_eq!(p.read(AT), Ok(0)));
+    parent.space.unmap(&vm, AT, PAGE).unwrap();
+    assert_eq!(private_pages(&vm), 0);
+    drop(parent);
+    check_frames(&vm, free);
 }

@@ -529,6 +529,7 @@ fn a_page_that_never_was_settled_is_not_held() {
 /// A write that copies, concurrent with a sweep: afterwards the original is unreachable, and one of the two has freed
 /// or queued it.
 #[test]
+#[cfg(not(feature = "naive-rmap"))]
 fn what_is_copied_beside_a_sweep_is_swept() {
     fn tend(world: &World) {
         world.lab.vm.tend();

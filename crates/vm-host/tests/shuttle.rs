@@ -432,10 +432,12 @@ fn the_background_frees_nothing_that_is_reached() {
         join([parent, other, background]);
         assert_eq!(word(world, &world.space, 0), 12);
         assert_eq!(word(world, &world.space, 1), 20);
-        // Nothing runs any more, and the remaining pages are those that can be read.
+        // Nothing runs any more, and the remaining pages are those that can be read, if the others are swept.
         world.lab.vm.tend();
         world.lab.vm.tend();
-        assert_eq!(world.space.cost().own, 2);
+        if cfg!(not(feature = "naive-rmap")) {
+            assert_eq!(world.space.cost().own, 2);
+        }
     });
 }
 

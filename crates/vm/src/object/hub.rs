@@ -9,6 +9,7 @@ use super::{Frames, Kind, Object, Quota, Swept};
 use crate::alloc::NoMemory;
 use crate::backing::MappedExtent;
 use crate::page::hub_of;
+use crate::rmap::{Map, ReverseMap};
 use crate::{Machine, Vm};
 
 lock_class!(
@@ -17,8 +18,15 @@ lock_class!(
 );
 
 impl HubValue for Object {
+    const MAY_COUNT: bool = !Map::FINDS_EXTENTS;
+
     fn free_part(&mut self) -> bool {
         self.slots.free_part()
+    }
+
+    #[inline(always)]
+    fn counts(&self) -> bool {
+        !Map::FINDS_EXTENTS && self.kind != Kind::File
     }
 }
 
@@ -197,7 +205,8 @@ impl Attachment {
         self.end_writing(&pin);
         let (object, member) = (self.slot.hub(&pin), self.slot.take());
         let hub = member.and_then(Member::detach);
-        if let Some(object) = object.filter(|object| object.is_private())
+        if Map::FINDS_EXTENTS
+            && let Some(object) = object.filter(|object| object.is_private())
             && !hub.as_ref().is_some_and(Hub::is_only)
             && (unmapped || !object.is_swept(Swept::Whole))
         {
@@ -216,6 +225,9 @@ impl Attachment {
     /// Marks private memory for a sweep: pages of a range that was unmapped stay because other attachments may reach
     /// them.
     pub(crate) fn leave_pages<M: Machine>(&self, vm: &Vm<M>) {
+        if !Map::FINDS_EXTENTS {
+            return;
+        }
         let pin = ksync::pin();
         let pmap = self.slot.with(&pin, |member| member.pmap().clone());
         let object = self.slot.hub(&pin).filter(|object| object.is_private());

@@ -1,7 +1,7 @@
 //! Objects: pages by index, and the mappings of an object.
 //!
 //! Guarantee: a page in an object's slot carries the object's identity and belongs to it alone; every page-table entry
-//! that maps it can be found through the object's hub.
+//! that maps it can be found through the object's hub, or is listed with the page.
 //!
 //! Mechanism: pages are inserted by one compare-and-swap, and are hard-busy until the insertion is complete; they are
 //! removed by an operation that holds them hard-busy. `limit` is written before a truncation removes pages, and read
@@ -37,6 +37,7 @@ use self::slots::Slots;
 use crate::alloc::{Blocks, NoMemory, Pressure, Rights};
 use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
 use crate::pmap::Pmap;
+use crate::rmap::{Map, ReverseMap};
 use crate::{Machine, Vm};
 
 lock_class!(
@@ -500,6 +501,9 @@ impl Object {
 
     /// Sets the mark if it is `from`.
     pub(crate) fn change_swept(&self, from: Swept, to: Swept) {
+        if !Map::FINDS_EXTENTS {
+            return;
+        }
         // Failing is staying as it is.
         let _changed = self
             .swept
@@ -507,12 +511,14 @@ impl Object {
     }
 
     /// Records that a page of the object may have become unreachable through `pmap`. The cause precedes this call and a
-    /// full barrier, or happens under the map's lock.
+    /// full barrier, or happens under the map's lock. No instructions where nothing is swept.
     #[inline]
     pub(crate) fn leave_page<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, pmap: &Arc<Pmap>) {
         debug_assert!(self.is_private());
-        self.set_swept(Swept::No);
-        vm.queue(pin, pmap);
+        if Map::FINDS_EXTENTS {
+            self.set_swept(Swept::No);
+            vm.queue(pin, pmap);
+        }
     }
 
     /// Marks `page`, found at `index`, as wanted. Returns true if it is held in a way that excludes `what`, so that the

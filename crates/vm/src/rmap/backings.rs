@@ -53,6 +53,7 @@ impl ByBacking {
 
 impl ReverseMap for ByBacking {
     const PER_PAGE: bool = false;
+    const FINDS_EXTENTS: bool = true;
 
     type PmapState = Nothing;
     type Guard<'p> = Nothing;

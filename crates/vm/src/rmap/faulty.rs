@@ -22,6 +22,7 @@ pub struct Skipping<R> {
 
 impl<R: ReverseMap> ReverseMap for Skipping<R> {
     const PER_PAGE: bool = R::PER_PAGE;
+    const FINDS_EXTENTS: bool = R::FINDS_EXTENTS;
 
     type PmapState = R::PmapState;
     type Guard<'p> = R::Guard<'p>;

@@ -84,6 +84,10 @@ pub trait ReverseMap: Default + Send + Sync + 'static {
     /// Whether each entry is listed with its page, so that an operation on it holds the list. Else a fault claims the entry
     /// for a page that it does not hold busy, and a removal makes it busy while it marks the page.
     const PER_PAGE: bool;
+    /// Whether a scan finds entries through the extents that are attached to the object. Else only a file's hub lists them, for
+    /// [`scan_shown`](ReverseMap::scan_shown), and others count them; and no unreachable pages are swept, because the spaces
+    /// that have private memory attached are not known.
+    const FINDS_EXTENTS: bool;
 
     /// What each pmap has of the reverse map.
     type PmapState: Default + Send + Sync;

@@ -242,6 +242,7 @@ impl ByPage {
 
 impl ReverseMap for ByPage {
     const PER_PAGE: bool = true;
+    const FINDS_EXTENTS: bool = false;
 
     type PmapState = Forgotten;
     type Guard<'p> = Operation;

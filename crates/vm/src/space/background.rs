@@ -20,6 +20,7 @@ use super::Space;
 use super::edit::Locked;
 use crate::map::{Extent, MapEntry};
 use crate::pmap::Pmap;
+use crate::rmap::{Map, ReverseMap};
 use crate::{Machine, Vm};
 
 lock_class!(
@@ -134,6 +135,9 @@ impl<M: Machine> Vm<M> {
     /// As [`Vm::tend`], for the spaces that were queued on `cpu`. Best called there: that CPU has their lines. One thread
     /// tends at a time: the mark of an object says that a sweep has seen it, not which sweep.
     pub fn tend_of(&self, cpu: usize) {
+        if !Map::FINDS_EXTENTS {
+            return;
+        }
         let mut next = self.background.0.of(cpu).lock().take();
         while let Some(pmap) = next {
             let waiting = pmap.waiting();

@@ -5,6 +5,9 @@
 //! object has at most [`ATTACHMENTS`] attachments, in no more than [`SPACES`] other spaces, none of which is being
 //! changed all the time. No page is freed that a mapping reaches.
 //!
+//! There is a sweep only where the reverse map [finds extents](crate::rmap::ReverseMap::FINDS_EXTENTS). Elsewhere nothing
+//! is marked or queued, and such pages stay until the last attachment of their object ends.
+//!
 //! Mechanism: an operation that may leave unreachable pages behind marks the object as *unswept* and queues a space
 //! that has it attached. Such operations are an unmapping that cannot free at once, a write fault that copies, and the
 //! end of an attachment of an object that may already hold unreachable pages. A sweep holds the map locks of all spaces
