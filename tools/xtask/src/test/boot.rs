@@ -75,7 +75,7 @@ pub fn run(setup: &Setup, choice: &Choice) -> Result<Totals> {
     tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
     let mut specs = chosen(&tools::root().join(choice.dir), choice.names)?;
     specs.iter_mut().for_each(|spec| spec.last(choice.minutes));
-    let boots: Vec<Boot> = specs
+    let mut boots: Vec<Boot> = specs
         .iter()
         .flat_map(|spec| spec.on.iter().map(move |on| (spec, on)))
         .map(|(spec, on)| Boot {
@@ -84,6 +84,8 @@ pub fn run(setup: &Setup, choice: &Choice) -> Result<Totals> {
             name: format!("{}-{}", spec.name, on.label()),
         })
         .collect();
+    // Small machines first, side by side: between larger ones a CPU of the host would stay idle.
+    boots.sort_by_key(|boot| boot.on.cpus() != 1);
     let shared = prepare(setup, &boots)?;
     let step = step(format!("{} boot tests", boots.len()));
     Ok(run_all(&shared, &boots, &step))
