@@ -30,4 +30,4 @@ pub use arena::Arena;
 pub use lab::Lab;
 pub use mmu::{Access, PageFault, Sim};
 pub use random::Random;
-pub use tickets::{obstruct, ticket};
+pub use tickets::{obstruct, ticket, try_ticket};

@@ -1,4 +1,4 @@
-//! What the naive reverse map has listed, compared with the page tables.
+//! What a reverse map that lists entries has listed, compared with the page tables.
 
 use vm::{Pmap, Vm};
 
@@ -9,7 +9,7 @@ use crate::Sim;
 pub const REFUSED: u64 = 5;
 
 /// The entries of a pmap as the reverse map lists them: the address of the page's record, and that of the entry.
-#[cfg(feature = "naive-rmap")]
+#[cfg(feature = "listed")]
 fn entries(vm: &Vm<Sim>, pmap: &Pmap) -> Vec<(usize, u64)> {
     let (mut found, mut va) = (Vec::new(), 0);
     let pin = ksync::pin();
@@ -45,6 +45,25 @@ pub fn check<'p>(vm: &Vm<Sim>, pmaps: impl Iterator<Item = &'p Pmap>) {
     assert_eq!(vm.rmap.leftovers(), (all, 0, 0), "listed, held, reserved");
 }
 
+/// See above. Frames of entries are free where a pmap has none.
+#[cfg(feature = "pv-obm")]
+pub fn check<'p>(vm: &Vm<Sim>, pmaps: impl Iterator<Item = &'p Pmap>) {
+    for pmap in pmaps {
+        let mut listed = Vec::new();
+        let reserved = vm.rmap.for_each_listed(pmap, |pfn, va| {
+            let page: *const vm::Page = vm.pages.get(pfn);
+            listed.push((page.addr(), va));
+        });
+        listed.sort_unstable();
+        assert_eq!(listed, entries(vm, pmap), "listed, and mapped");
+        assert_eq!(reserved, 0, "tickets");
+    }
+    for pfn in (0..vm.pages.len() as u32).map(vm::Pfn) {
+        let held = vm.pages.find(pfn).is_some_and(vm::Page::is_list_locked);
+        assert!(!held, "the list of {pfn:?} is held");
+    }
+}
+
 /// See above: nothing is listed.
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 pub fn check<'p>(_: &Vm<Sim>, _: impl Iterator<Item = &'p Pmap>) {}

@@ -119,7 +119,8 @@ impl World {
 
     /// Removes the first page of an object from all page tables.
     pub fn scan(&self, object: &ObjectRef) {
-        if let Some(pfn) = object.lookup(&ksync::pin(), 0) {
+        let found = object.lookup(&ksync::pin(), 0);
+        if let Some(pfn) = found {
             self.lab.vm.chaos_scan(pfn);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vm::pmap::AROUND;
 use vm::rmap::{ReverseMap, Ticket};
-use vm::{Pmap, Vm};
+use vm::{NoMemory, Pmap, Vm};
 
 use crate::Sim;
 
@@ -13,9 +13,16 @@ use crate::Sim;
 /// # Panics
 /// Without memory.
 pub fn ticket<'p>(vm: &'p Vm<Sim>, pmap: &'p Arc<Pmap>) -> Ticket<'p> {
+    try_ticket(vm, pmap).unwrap_or_else(|why| panic!("no ticket: {why:?}"))
+}
+
+/// As `ticket`.
+///
+/// # Errors
+/// No memory.
+pub fn try_ticket<'p>(vm: &'p Vm<Sim>, pmap: &'p Arc<Pmap>) -> Result<Ticket<'p>, NoMemory> {
     let guard = vm.rmap.begin(pmap);
-    let ticket = vm.rmap.prepare(&guard, pmap, AROUND);
-    ticket.unwrap_or_else(|why| panic!("no ticket: {why:?}"))
+    vm.rmap.prepare(vm, &guard, pmap, AROUND)
 }
 
 /// Lets the naive reverse map say now and then that a page's list is held. Without effect on another one.

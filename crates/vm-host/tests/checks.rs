@@ -444,7 +444,7 @@ fn a_fault_that_displaces_a_page_beside_munmap_leaves_nothing() {
 /// An operation that has found a page relies on its identity until the frame is reused: when a sweep frees the page,
 /// its frame must wait.
 #[test]
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 fn the_frame_of_a_page_that_a_sweep_frees_waits_for_sections() {
     let world = World::new(256);
     let vm = &world.lab.vm;

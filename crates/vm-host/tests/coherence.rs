@@ -527,7 +527,7 @@ fn a_removal_beside_one_that_is_due_flushes_its_own_alone() {
 const MAPPERS: usize = 40;
 /// Addresses that a scan visits for a page that [`MAPPERS`] spaces have mapped, and the space of the test's CPUs has
 /// not: extents cover what may be mapped, a list of pages what was mapped.
-const PLACES: u64 = MAPPERS as u64 + !cfg!(feature = "naive-rmap") as u64;
+const PLACES: u64 = MAPPERS as u64 + !cfg!(feature = "listed") as u64;
 
 /// A file that many spaces map, each with the pages in its tables.
 fn mapped_by_many(world: &World, pages: u64, shared: bool, access: Access) -> Vec<Arc<Space>> {
@@ -581,10 +581,8 @@ fn a_page_goes_from_every_space_that_runs() {
     ksync::host::set_cpu(0);
     assert_eq!(world.read(1, AT), 1);
     assert_eq!(world.lab.vm.machine.read(2, AT), Ok(1));
-    world
-        .lab
-        .vm
-        .chaos_scan(world.file.lookup(&ksync::pin(), 0).expect("a page"));
+    let pfn = world.file.lookup(&ksync::pin(), 0).expect("a page");
+    world.lab.vm.chaos_scan(pfn);
     for cpu in [1, 2] {
         let reached = world.lab.vm.machine.read(cpu, AT);
         assert!(reached.is_err(), "CPU {cpu} still reaches the page");

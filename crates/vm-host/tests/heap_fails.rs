@@ -338,7 +338,7 @@ fn a_move_to_the_front_without_memory_fails() {
 #[test]
 fn a_sweep_for_few_spaces_needs_no_large_block() {
     // Nothing is swept there.
-    if cfg!(feature = "naive-rmap") {
+    if cfg!(feature = "listed") {
         return;
     }
     let mut world = World::new();

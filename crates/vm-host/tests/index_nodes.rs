@@ -129,7 +129,7 @@ fn writes_of_nothing() {
 }
 
 /// Not with the naive reverse map, whose lists stay until the memory is unmapped.
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 #[test]
 fn private_memory_that_is_not_needed() {
     let world = World::new();
@@ -159,7 +159,7 @@ fn a_part_of_private_memory_that_is_unmapped() {
 
 /// Two processes had the part; both have unmapped it.
 #[test]
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 fn private_memory_that_nobody_reaches() {
     let world = World::new();
     world.map(false, Source::Anon);

@@ -412,7 +412,6 @@ fn all_that_looks_at_a_map_looks_in_turn() {
         |world| {
             world.space.is_one_mapping(AT, ELSEWHERE);
         },
-        #[cfg(not(feature = "naive-rmap"))]
         |world| {
             // A copy leaves a page to sweep. The lookup that finds no more pages is the last step.
             world.fault(Access::Write);

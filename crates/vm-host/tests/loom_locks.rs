@@ -42,7 +42,7 @@ fn a_fault_beside_a_scan_that_empties_its_table_stays() {
 
 /// The list of queued spaces is looked at beside a change of it.
 #[test]
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 fn a_look_at_the_queued_spaces_waits_for_its_change() {
     let prepare: Act = |world| {
         world.anon();

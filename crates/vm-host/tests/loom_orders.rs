@@ -8,7 +8,7 @@
 
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vm::Access;
-use vm::page::{Flags, HardBusy, Page, State};
+use vm::page::{Flags, HardBusy, Page};
 use vm::pmap::Entered;
 use vm::space::Source;
 use vm::{Gather, Pfn, Prot, Pte, Rights, rmap};
@@ -529,7 +529,7 @@ fn a_page_that_never_was_settled_is_not_held() {
 /// A write that copies, concurrent with a sweep: afterwards the original is unreachable, and one of the two has freed
 /// or queued it.
 #[test]
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 fn what_is_copied_beside_a_sweep_is_swept() {
     fn tend(world: &World) {
         world.lab.vm.tend();
@@ -553,7 +553,8 @@ fn what_is_copied_beside_a_sweep_is_swept() {
         world.lab.vm.epoch.drain();
         world.lab.vm.drain_limbo();
         let mut pages = 0;
-        let count = &mut |_, page: &Page| pages += usize::from(page.state() == State::Anon);
+        let anon = vm::page::State::Anon;
+        let count = &mut |_, page: &Page| pages += usize::from(page.state() == anon);
         let alloc = &world.lab.vm.alloc;
         alloc.check_and_visit(count).expect("consistent lists");
         assert_eq!(pages, 2, "a page that nothing maps");

@@ -435,7 +435,7 @@ fn the_background_frees_nothing_that_is_reached() {
         // Nothing runs any more, and the remaining pages are those that can be read, if the others are swept.
         world.lab.vm.tend();
         world.lab.vm.tend();
-        if cfg!(not(feature = "naive-rmap")) {
+        if cfg!(not(feature = "listed")) {
             assert_eq!(world.space.cost().own, 2);
         }
     });

@@ -168,7 +168,7 @@ fn a_move_brings_no_page_along_that_lies_beyond_the_end() {
 /// While a fault is in progress its page becomes unreachable, and the sweep has already looked at the place to which it
 /// is moved.
 #[test]
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 fn a_page_that_is_moved_for_nobody_is_freed_in_the_background() {
     stop_everywhere(|world| {
         left_alone(world);
@@ -213,14 +213,14 @@ fn no_page_of_zeroes_hides_one_that_folding_brings_up() {
 }
 
 /// Two runs of the background work.
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 fn tend(world: &World) {
     (0..2).for_each(|_| world.lab.vm.tend());
 }
 
 /// Between two slices of a sweep the space forks and ends: pages that the sweep has not looked at belong to its child.
 #[test]
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 fn what_a_sweep_has_not_seen_goes_although_its_space_has_ended() {
     stop_everywhere(|world| {
         world.map_pages(6, false, Source::Anon);
@@ -249,7 +249,7 @@ fn what_a_sweep_has_not_seen_goes_although_its_space_has_ended() {
 
 /// The sweep must free what a relative leaves behind, although the remaining child's fork is still in progress.
 #[test]
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 fn what_is_left_to_a_space_that_is_being_forked_goes_once_it_is_there() {
     stop_everywhere(|world| {
         let (vm, space) = (&world.lab.vm, &world.space);

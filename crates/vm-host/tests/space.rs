@@ -849,7 +849,7 @@ fn populate_makes_pages_present() {
 
 /// The suite notices a scan that skips a backing: the first process keeps a page that was truncated away.
 #[test]
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(feature = "listed"))]
 fn a_skipped_backing_is_noticed() {
     let seen = |blind: u32| {
         let lab = Lab::new();

@@ -112,7 +112,8 @@ fn what_takes_translations_away_changes_the_generation() {
             space.protect(&lab.vm, AT, PAGE, MapProt::READ).unwrap();
         }),
         ("a scan", |lab, _, file| {
-            lab.vm.chaos_scan(file.lookup(&ksync::pin(), 0).unwrap());
+            let pfn = file.lookup(&ksync::pin(), 0).unwrap();
+            lab.vm.chaos_scan(pfn);
         }),
         ("truncation", |lab, _, file| file.truncate(&lab.vm, 0)),
         ("dropped tables", |lab, space, _| {

@@ -13,7 +13,7 @@ use vm::{Pfn, Prot, Pte};
 use vm_host::Random;
 use vm_host::mmu::LARGE;
 use vm_host::runs::{BASE, PAGES, Runs};
-use vm_host::ticket;
+use vm_host::try_ticket;
 
 const CPUS: usize = 3;
 const PLACES: usize = 2;
@@ -74,12 +74,16 @@ impl World {
         let leaf = if write { leaf.dirtied() } else { leaf };
         let (pin, va) = (ksync::pin(), Runs::va(run, n));
         let (vm, pmap) = (&self.lab.vm, &self.lab.pmap);
-        let done = match self.random.below(3) {
-            0 => pmap.enter_resident(vm, &pin, &ticket(vm, pmap), va, leaf, || true, || true),
-            1 => pmap.enter_over(vm, &pin, &ticket(vm, pmap), va, leaf, || true),
-            _ => match pmap.enter_new(vm, &pin, &ticket(vm, pmap), va, leaf, || true) {
+        let way = self.random.below(3);
+        let Ok(room) = try_ticket(vm, pmap) else {
+            return;
+        };
+        let done = match way {
+            0 => pmap.enter_resident(vm, &pin, &room, va, leaf, || true, || true),
+            1 => pmap.enter_over(vm, &pin, &room, va, leaf, || true),
+            _ => match pmap.enter_new(vm, &pin, &room, va, leaf, || true) {
                 Err(EnterError::Occupied(_) | EnterError::FlushDue) => {
-                    pmap.enter(vm, &pin, &ticket(vm, pmap), va, leaf, || true)
+                    pmap.enter(vm, &pin, &room, va, leaf, || true)
                 }
                 done => done,
             },
@@ -94,7 +98,7 @@ impl World {
     fn access(&mut self, cpu: usize, run: usize, n: usize, write: bool) {
         let va = Runs::va(run, n);
         let value = self.random.below_u64(1 << 40);
-        for _ in 0..6 {
+        for _ in 0..8 {
             let done = if write {
                 self.lab.vm.machine.write(cpu, va, value)
             } else {

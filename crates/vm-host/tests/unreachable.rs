@@ -1,7 +1,7 @@
 //! Private memory that no mapping reaches any more is freed in the background, and nothing else is.
 //!
 //! Not with a reverse map that does not find extents: see `lists.rs` for what becomes of such memory there.
-#![cfg(not(feature = "naive-rmap"))]
+#![cfg(not(feature = "listed"))]
 
 use std::sync::Arc;
 

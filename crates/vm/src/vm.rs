@@ -48,13 +48,13 @@ impl<M: Machine> Vm<M> {
     pub fn new(machine: M, pages: PageArray, alloc: PageAllocator, empty_root: Pfn) -> Vm<M> {
         let ncpus = machine.ncpus();
         Vm {
+            rmap: <rmap::Map as rmap::ReverseMap>::new(&machine, pages, empty_root),
             machine,
             pages,
             alloc,
             epoch: Epoch::new(ncpus),
             limbo: Limbo::new(ncpus),
             pmaps: Pmaps::new(ncpus, empty_root),
-            rmap: rmap::Map::default(),
             stats: PerCpu::new(ncpus, |_| VmCounts::default()),
             background: Background::new(ncpus),
             tuning: Tuning::DEFAULT,

@@ -41,7 +41,7 @@ pub const RING_AREAS: &[&str] = &["crates", "kernel"];
 pub const RING: usize = 5;
 
 /// Crates that have a larger one, and its size. As of 24 November 2026; they go as vocabulary gets files of its own.
-pub const RINGS: &[(&str, usize)] = &[("vm", 21)];
+pub const RINGS: &[(&str, usize)] = &[("vm", 25)];
 
 /// Lints that the workspace denies, by tool.
 pub const DENIED: &[(&str, &str)] = &[
@@ -79,6 +79,10 @@ pub const UNSAFE_ROOMS: &[(&str, &str)] = &[
     (
         "crates/vm/src/page/mod.rs",
         "frames as bytes, and bytes of a record that designs share",
+    ),
+    (
+        "crates/vm/src/rmap/pv/mod.rs",
+        "entries lie in frames, and lead to pmaps that they do not own",
     ),
     ("crates/vm/tests/loom.rs", "a model watches a raw cell"),
     (

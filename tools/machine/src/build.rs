@@ -1,6 +1,6 @@
 //! Builds the kernel and the programs of the image.
 
-use crate::options::{self, Profile};
+use crate::options::{self, Profile, Rmap};
 use crate::progress::step;
 use crate::{symbols, toolchain, tools};
 use anyhow::{Context, Result};
@@ -34,22 +34,26 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("true-static", "usr/bin/true-static"),
 ];
 
-/// Builds the kernel; the file is `build/pantala`, or `build/pantala-debug`.
+/// Builds the kernel; the file is `build/pantala`, or `build/pantala-debug`; and with another reverse map its name is
+/// part of it.
 ///
 /// # Errors
 /// The build fails.
-pub fn kernel(profile: Profile) -> Result<PathBuf> {
+pub fn kernel(profile: Profile, rmap: Rmap) -> Result<PathBuf> {
     tools::need(&[("cc", "gcc")])?;
-    let (flag, dir, name) = match profile {
-        Profile::Release => (Some("--release"), "release", "pantala"),
-        Profile::Debug => (None, "debug", "pantala-debug"),
+    let (flag, dir, suffix) = match profile {
+        Profile::Release => (Some("--release"), "release", ""),
+        Profile::Debug => (None, "debug", "-debug"),
     };
-    let step = step(format!("building the kernel ({dir})"));
+    let design = rmap.feature();
+    let what = design.map_or_else(|| dir.to_owned(), |name| format!("{dir}, {name}"));
+    let step = step(format!("building the kernel ({what})"));
     let mut command = toolchain::cargo();
     command
         .current_dir(tools::root())
         .args(["build", "--quiet", "--package", "pantala"])
-        .args(flag);
+        .args(flag)
+        .args(design.iter().flat_map(|name| ["--features", name]));
     toolchain::for_kernel(&mut command)?;
     tools::run(&mut command, "the kernel's build")?;
     drop(step);
@@ -58,7 +62,8 @@ pub fn kernel(profile: Profile) -> Result<PathBuf> {
         .join(toolchain::KERNEL_TARGET)
         .join(dir)
         .join("pantala");
-    let wanted = tools::build_dir()?.join(name);
+    let name = design.map_or_else(String::new, |name| format!("-{name}"));
+    let wanted = tools::build_dir()?.join(format!("pantala{name}{suffix}"));
     fs::copy(&built, &wanted).with_context(|| format!("cannot copy {}", built.display()))?;
     symbols::embed(&wanted)?;
     Ok(wanted)
@@ -101,7 +106,8 @@ pub fn labelled_kernel() -> Result<PathBuf> {
 /// # Errors
 /// The build fails.
 pub fn kernel_for(asked: &options::Kernel, profile: Profile) -> Result<PathBuf> {
-    asked.kernel.clone().map_or_else(|| kernel(profile), Ok)
+    let given = asked.kernel.clone();
+    given.map_or_else(|| kernel(profile, asked.design.rmap), Ok)
 }
 
 /// Builds one of the programs in `tools/`; returns its file. The first time that takes a minute or two, in which cargo shows how

@@ -20,7 +20,10 @@ fn main() -> ExitCode {
 fn dispatch(job: &Job) -> Result<u8> {
     match job {
         Job::Help => print!("{}", options::help()),
-        Job::Kernel(asked) => println!("{}", build::kernel(asked.profile())?.display()),
+        Job::Kernel(asked) => println!(
+            "{}",
+            build::kernel(asked.build.profile(), asked.design.rmap)?.display()
+        ),
         Job::User => println!("{}", build::user()?.display()),
         Job::Image(asked) => println!("{}", image::make(asked)?.display()),
         Job::Run(asked) => return run::run(asked),

@@ -1,17 +1,20 @@
 //! The machine-dependent 16 bytes of a page.
 //!
-//! Their meaning depends on the page's state: a page table's lock and counts, or words of a slab's bit map. The reverse
-//! maps that lock single pages keep their byte mutex here. All views are atomics over the same bytes.
+//! Their meaning depends on the page's state: a page table's lock and counts, words of a slab's bit map, or the list of a
+//! page's entries where the reverse map has such lists. All views are atomics over the same bytes.
 
 #[cfg(not(any(loom, shuttle)))]
 use core::mem::ManuallyDrop;
 use core::mem::size_of;
+#[cfg(feature = "pv-obm")]
+use core::sync::atomic as plain;
 
 use ksync::RawSpin;
 use ksync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// 32-bit words that [`Page::slab_word`](crate::page::Page::slab_word) reaches.
-pub const SLAB_WORDS: usize = 8;
+/// 32-bit words that [`Page::slab_word`](crate::page::Page::slab_word) reaches. Where a page's list has a lock of its own, its
+/// byte is no part of them: an operation may try the lock of a page whose frame has become a slab meanwhile.
+pub const SLAB_WORDS: usize = if cfg!(feature = "pv-obm") { 7 } else { 8 };
 
 /// State of a page that holds a page table. `vm::pmap::table` defines the meaning of the fields.
 #[repr(C)]
@@ -45,12 +48,59 @@ impl TablePart {
     }
 }
 
+/// The list of a page's entries. All of it is guarded by the list's lock; as a model checker sees that lock, it need not see
+/// these. All zeros are an empty list, and so is what any other use of the frame leaves behind: the first word of a free
+/// frame is 0, and the others count only if it is not.
+#[cfg(feature = "pv-obm")]
+#[repr(C)]
+#[derive(Default)]
+pub struct ListPart {
+    /// The chunk of the first entry: its frame plus one, 0 if the list is empty.
+    chunk: plain::AtomicU32,
+    /// The number of the first entry in its chunk.
+    slot: plain::AtomicU8,
+    unused: [u8; 3],
+    /// Number of entries.
+    count: plain::AtomicU32,
+    /// For designs that drop the lock and look again.
+    generation: plain::AtomicU32,
+}
+
+#[cfg(feature = "pv-obm")]
+impl ListPart {
+    /// The place of the first entry.
+    pub(crate) fn first(&self) -> (&plain::AtomicU32, &plain::AtomicU8) {
+        (&self.chunk, &self.slot)
+    }
+
+    /// Whether no entry is listed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunk.load(Relaxed) == 0
+    }
+
+    /// Number of entries.
+    pub(crate) fn count(&self) -> usize {
+        if self.is_empty() {
+            0
+        } else {
+            self.count.load(Relaxed) as usize
+        }
+    }
+
+    /// Sets it, after the list was changed.
+    pub(crate) fn set_count(&self, count: usize) {
+        self.count.store(count as u32, Relaxed);
+    }
+}
+
 /// See the module.
 #[cfg(not(any(loom, shuttle)))]
 #[repr(C)]
 pub(super) union MachineDependent {
     table: ManuallyDrop<TablePart>,
     words: ManuallyDrop<[AtomicU32; 4]>,
+    #[cfg(feature = "pv-obm")]
+    list: ManuallyDrop<ListPart>,
 }
 
 /// See the module. The model checkers' atomics cannot overlap; the slab's words, guarded by a lock, do not need theirs.
@@ -58,6 +108,8 @@ pub(super) union MachineDependent {
 pub(super) struct MachineDependent {
     table: TablePart,
     words: [core::sync::atomic::AtomicU32; SLAB_WORDS],
+    #[cfg(feature = "pv-obm")]
+    list: ListPart,
 }
 
 const _: () = {
@@ -72,6 +124,8 @@ impl MachineDependent {
         MachineDependent {
             table: TablePart::new(),
             words: Default::default(),
+            #[cfg(feature = "pv-obm")]
+            list: ListPart::default(),
         }
     }
 
@@ -81,6 +135,11 @@ impl MachineDependent {
 
     pub(super) fn word(&self, n: usize) -> &core::sync::atomic::AtomicU32 {
         &self.words[n]
+    }
+
+    #[cfg(feature = "pv-obm")]
+    pub(super) fn list(&self) -> &ListPart {
+        &self.list
     }
 }
 
@@ -101,5 +160,11 @@ impl MachineDependent {
     pub(super) fn word(&self, n: usize) -> &AtomicU32 {
         // SAFETY: as in `table`.
         unsafe { &self.words[n] }
+    }
+
+    #[cfg(feature = "pv-obm")]
+    pub(super) fn list(&self) -> &ListPart {
+        // SAFETY: as in `table`.
+        unsafe { &self.list }
     }
 }

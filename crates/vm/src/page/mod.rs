@@ -35,6 +35,8 @@ pub use self::frame::{
     copy_frame, read_frame, with_frame, with_frame_mut, write_frame, zero_frame,
 };
 pub use self::list::PageList;
+#[cfg(feature = "pv-obm")]
+pub use self::md::ListPart;
 pub use self::md::{SLAB_WORDS, TablePart};
 pub(crate) use self::owner::{hub_of, owner};
 pub use self::pfn::{MAX_ORDER, PAGE_SHIFT, PAGE_SIZE, Pfn};
@@ -70,10 +72,33 @@ pub struct Page {
     /// Links of the one list that the page is on. Guarded by that list's lock.
     next: AtomicU32,
     prev: AtomicU32,
+    #[cfg(not(feature = "pv-obm"))]
     spare: AtomicU32,
+    /// Guards the list of the page's entries. In no other use of the frame these bytes have a meaning: see
+    /// [`SLAB_WORDS`].
+    #[cfg(feature = "pv-obm")]
+    list_lock: ListLock,
     /// Machine-dependent part: page-table pages, reverse map, slab.
     md: MachineDependent,
     spares: [AtomicU32; 2],
+}
+
+/// A byte that guards a list, and three that are not used.
+#[cfg(feature = "pv-obm")]
+#[repr(C)]
+struct ListLock {
+    byte: ksync::ByteMutex,
+    unused: [u8; 3],
+}
+
+#[cfg(feature = "pv-obm")]
+impl ListLock {
+    fn new() -> ListLock {
+        ListLock {
+            byte: ksync::ByteMutex::new(),
+            unused: [0; 3],
+        }
+    }
 }
 
 /// Of the byte `domain`: taken from a reservation.
@@ -92,6 +117,8 @@ const _: () = {
         assert!(offset_of!(Page, queue) == 24);
         assert!(offset_of!(Page, next) == 28);
         assert!(offset_of!(Page, prev) == 32);
+        #[cfg(feature = "pv-obm")]
+        assert!(offset_of!(Page, list_lock) == 36);
         assert!(offset_of!(Page, md) == 40);
         assert!(offset_of!(Page, spares) == 56);
     }
@@ -112,7 +139,10 @@ impl Page {
             order: AtomicU8::new(0),
             next: AtomicU32::new(0),
             prev: AtomicU32::new(0),
+            #[cfg(not(feature = "pv-obm"))]
             spare: AtomicU32::new(0),
+            #[cfg(feature = "pv-obm")]
+            list_lock: ListLock::new(),
             md: MachineDependent::new(),
             spares: [AtomicU32::new(0), AtomicU32::new(0)],
         }
@@ -257,10 +287,28 @@ impl Page {
         self.md.table()
     }
 
+    /// The list of the page's entries.
+    #[cfg(feature = "pv-obm")]
+    pub(crate) fn list(&self) -> &ListPart {
+        self.md.list()
+    }
+
+    /// The lock of that list.
+    #[cfg(feature = "pv-obm")]
+    pub(crate) fn list_lock(&self) -> &ksync::ByteMutex {
+        &self.list_lock.byte
+    }
+
+    /// Whether an operation holds the list of the page's entries. For tests.
+    #[cfg(feature = "pv-obm")]
+    pub fn is_list_locked(&self) -> bool {
+        self.list_lock.byte.is_locked()
+    }
+
     /// Word `n` of the [`SLAB_WORDS`] that a slab page uses as its map of objects in use. For model checkers.
     #[cfg(any(loom, shuttle))]
     pub fn slab_word(&self, n: usize) -> &core::sync::atomic::AtomicU32 {
-        let _where_they_lie = (&self.spare, &self.spares);
+        let _where_they_lie = (&self.spares, &self.index);
         self.md.word(n)
     }
 
@@ -272,6 +320,7 @@ impl Page {
         match n {
             0..4 => self.md.word(n),
             4..6 => &self.spares[n - 4],
+            #[cfg(not(feature = "pv-obm"))]
             6 => &self.spare,
             _ => &self.index,
         }

@@ -395,7 +395,7 @@ impl Pmap {
         mut leaf: impl FnMut(usize) -> Option<Pte>,
         mut identity: impl FnMut(usize, Pfn) -> bool,
     ) -> usize {
-        vm.rmap.top_up(ticket, count);
+        vm.rmap.top_up(vm, ticket, count);
         let enter = |n: &usize| {
             let va = va + (n * PAGE_SIZE) as u64;
             let free = table.get(slot(va, 1)).is_empty();

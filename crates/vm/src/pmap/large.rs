@@ -24,7 +24,7 @@ use super::table::{ENTRIES, Table, slot, table_base};
 use super::walk::{alloc_table, free_table};
 use super::{Loss, Pmap};
 use crate::page::{Flags, Pfn};
-use crate::rmap::{self, Blocked, Held, Map, ReverseMap};
+use crate::rmap::{self, Blocked, Held, Map, ReverseMap, Sought};
 use crate::tlb::{Gather, ScanGather};
 use crate::{Machine, NoMemory, Vm};
 
@@ -192,7 +192,7 @@ impl Pmap {
     }
 
     /// Divides the leaf around `va`, which maps `va` to `pfn`, for a scan. Without memory removes it, and returns whether
-    /// it did: then the scan has nothing more to do. `own` says whether the scan holds the list of `pfn`, and unlists it.
+    /// it did: then the scan has nothing more to do. `sought` says whether the scan holds the list of `pfn`, and unlists it.
     ///
     /// # Errors
     /// There is no memory, and the list of another page of the leaf is held.
@@ -202,7 +202,7 @@ impl Pmap {
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
-        (pfn, own): (Pfn, bool),
+        (pfn, sought): (Pfn, Sought),
         gather: &mut ScanGather,
     ) -> Result<bool, Blocked> {
         if self.demote(vm, pin, va).is_ok() {
@@ -210,7 +210,7 @@ impl Pmap {
         }
         let span = span_of(va);
         let mut listed = false;
-        let taken = self.take_large(vm, pin, va, own.then_some(pfn), |leaf| {
+        let taken = self.take_large(vm, pin, va, sought.held(), |leaf| {
             if leaf.piece(slot(va, 1)).pfn() != pfn {
                 return false;
             }

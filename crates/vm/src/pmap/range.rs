@@ -106,7 +106,7 @@ impl Pmap {
         if range.is_empty() {
             return;
         }
-        let _guard = vm.rmap.begin(self);
+        let guard = vm.rmap.begin(self);
         gather.over(self, range.clone(), Loss::Frames);
         self.for_each_leaf(vm, range.clone(), |pin, mapper, span| {
             let (start, whole) = (span.start, is_whole(&span));
@@ -128,6 +128,8 @@ impl Pmap {
             looked
         });
         gather.flush_pending(self, &range);
+        vm.rmap.end(guard);
+        vm.rmap.tidy(vm, self);
     }
 
     /// Removes the entries that one level-1 table has in `span`, but for wired ones if `spare_wired`. Takes the table's

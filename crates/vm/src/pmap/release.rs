@@ -44,7 +44,7 @@ impl Pmap {
             tlb::reload(vm, &running);
         }
         self.lower_pending(listed);
-        vm.rmap.forget_pmap(self);
+        vm.rmap.forget_pmap(vm, self);
         if !released {
             return 0;
         }

@@ -23,7 +23,7 @@ use super::table::{Table, slot};
 use super::walk::Miss;
 use super::{Loss, Pmap};
 use crate::page::{PAGE_SIZE, Pfn};
-use crate::rmap::{self, Blocked, Scan, Visit};
+use crate::rmap::{self, Blocked, Scan, Sought, Visit};
 use crate::tlb::ScanGather;
 use crate::{Machine, Vm};
 
@@ -70,7 +70,7 @@ impl Pmap {
         pfn: Pfn,
     ) -> Scan {
         alone(vm, self, (va, pfn), |gather| {
-            self.take_out(vm, pin, va, Some(pfn), gather)
+            self.take_out(vm, pin, va, Sought::Held(pfn), gather)
         })
     }
 
@@ -87,21 +87,20 @@ impl Pmap {
         pfn: Pfn,
         gather: &mut ScanGather,
     ) -> Result<Scan, Blocked> {
-        self.take_out(vm, pin, va, Some(pfn), gather)
+        self.take_out(vm, pin, va, Sought::Held(pfn), gather)
             .map(|(found, _)| found)
     }
 
-    /// Removes the entry of `va`, and counts it, if it maps `pfn`, whose list the caller holds; whatever it maps if `pfn` is
-    /// `None`: then it is unlisted here.
+    /// Removes the entry of `va`, and counts it, if it is sought.
     fn take_out<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
-        pfn: Option<Pfn>,
+        sought: Sought,
         gather: &mut ScanGather,
     ) -> Result<(Scan, Visit), Blocked> {
-        let seen = self.scan(vm, pin, va, pfn, Loss::Frames, gather, |_| Pte::EMPTY)?;
+        let seen = self.scan(vm, pin, va, sought, Loss::Frames, gather, |_| Pte::EMPTY)?;
         if seen.0 != Scan::Absent {
             vm.pmaps.counts(pin).scan_removed.add(1);
         }
@@ -124,7 +123,7 @@ impl Pmap {
         while let Some(run) = self.mapped_from(vm, &pin, va, range.end) {
             for n in 0..run.pages {
                 let at = run.va + (n * PAGE_SIZE) as u64;
-                self.take_out(vm, &pin, at, None, gather)?;
+                self.take_out(vm, &pin, at, Sought::Any, gather)?;
             }
             va = run.va + (run.pages * PAGE_SIZE) as u64;
         }
@@ -142,7 +141,7 @@ impl Pmap {
         pfn: Pfn,
     ) -> Scan {
         alone(vm, self, (va, pfn), |gather| {
-            self.gather_write_protect(vm, pin, va, pfn, gather)
+            self.gather_write_protect(vm, pin, va, Sought::Held(pfn), gather)
         })
     }
 
@@ -150,16 +149,16 @@ impl Pmap {
     /// is finished; and the caller holds the page's list, and unlists the entry if that is the answer.
     ///
     /// # Errors
-    /// Another page's list is held.
+    /// Another page's list is held; or an entry must go, and the page's list is shared.
     pub(crate) fn gather_write_protect<M: Machine>(
         self: &Arc<Pmap>,
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
-        pfn: Pfn,
+        sought: Sought,
         gather: &mut ScanGather,
     ) -> Result<(Scan, Visit), Blocked> {
-        self.scan(vm, pin, va, Some(pfn), Loss::Rights, gather, read_only)
+        self.scan(vm, pin, va, sought, Loss::Rights, gather, read_only)
     }
 
     /// Clears A in the entry of `va` if it maps `pfn`; returns whether it was set. Nothing is flushed: a CPU with the
@@ -204,9 +203,8 @@ impl Pmap {
         }
     }
 
-    /// Replaces the entry by the result of `change`, if it is live and carries `pfn`, whose list the caller holds, or any frame if
-    /// that is `None`; removes it if it is a claim. Also returns whether the entry has gone, so that the caller unlists it, or
-    /// else it is unlisted here. The loss is recorded in `gather`, and so in the pmap's list until the gather is
+    /// Replaces the entry by the result of `change`, if it is live and sought; removes it if it is a claim. Also returns whether
+    /// the entry has gone, so that the caller unlists it if it holds the list. The loss is recorded in `gather`, and so in the pmap's list until the gather is
     /// finished: a removal of the range that finds the entry gone must not return while a CPU can still use it.
     ///
     /// A leaf of 2 MiB is divided if `change` would change the entry, or removed if there is no memory for a table.
@@ -222,7 +220,7 @@ impl Pmap {
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
-        pfn: Option<Pfn>,
+        sought: Sought,
         loss: Loss,
         gather: &mut ScanGather,
         change: impl Fn(Pte) -> Pte,
@@ -232,7 +230,7 @@ impl Pmap {
         let mut recorded = false;
         loop {
             let (table, pte) = self.walk_to_entry(vm, pin, va);
-            if pte.is_empty() || pfn.is_some_and(|pfn| pte.pfn() != pfn) {
+            if pte.is_empty() || sought.excludes(pte) {
                 gather.flush_pending(self, &page);
                 return Ok((Scan::Absent, Visit::Keep));
             }
@@ -248,12 +246,12 @@ impl Pmap {
                 return Ok((Scan::Found(pte), Visit::Keep));
             }
             let Some(table) = table else {
-                if self.divide_for_scan(vm, pin, va, (pte.pfn(), pfn.is_some()), gather)? {
+                if self.divide_for_scan(vm, pin, va, (pte.pfn(), sought), gather)? {
                     return Ok((Scan::Found(pte), Visit::Gone));
                 }
                 continue;
             };
-            let held = rmap::leave_if(pfn.is_none(), vm, self, pte, va)?;
+            let held = rmap::leave_if(sought == Sought::Any, vm, self, pte, va)?;
             if live && !recorded {
                 gather.record(self, va, loss);
                 recorded = true;

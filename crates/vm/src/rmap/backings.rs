@@ -14,9 +14,9 @@ use crate::backing::MappedExtent;
 use crate::object::Object;
 use crate::page::{Page, PageArray, Pfn, hub_of};
 use crate::pmap::Pmap;
+use crate::{Machine, Vm};
 
 /// Finds entries through the backings that are attached to the object.
-#[derive(Default)]
 pub struct ByBacking {
     /// If not 0, one in so many backings is left out: see [`ByBacking::set_blind`]. Atomic.
     blind: AtomicU32,
@@ -61,18 +61,33 @@ impl ReverseMap for ByBacking {
     type Hold<'h> = Nothing;
     type Blocked = Infallible;
 
+    fn new<M: Machine>(_: &M, _: PageArray, _: Pfn) -> ByBacking {
+        ByBacking {
+            blind: AtomicU32::new(0),
+        }
+    }
+
     #[inline(always)]
     fn begin<'p>(&'p self, _: &'p Pmap) -> Nothing {
         Nothing
     }
 
     #[inline(always)]
-    fn prepare<'p>(&'p self, _: &Nothing, _: &'p Arc<Pmap>, _: usize) -> Result<Nothing, NoMemory> {
+    fn tidy<M: Machine>(&self, _: &Vm<M>, _: &Pmap) {}
+
+    #[inline(always)]
+    fn prepare<'p, M: Machine>(
+        &'p self,
+        _: &Vm<M>,
+        _: &Nothing,
+        _: &'p Arc<Pmap>,
+        _: usize,
+    ) -> Result<Nothing, NoMemory> {
         Ok(Nothing)
     }
 
     #[inline(always)]
-    fn top_up(&self, _: &Nothing, _: usize) {}
+    fn top_up<M: Machine>(&self, _: &Vm<M>, _: &Nothing, _: usize) {}
 
     #[inline(always)]
     fn enter(&self, _: &Nothing, _: &Page, _: u64) -> Result<Nothing, Infallible> {
@@ -107,7 +122,7 @@ impl ReverseMap for ByBacking {
     }
 
     #[inline(always)]
-    fn forget_pmap(&self, _: &Pmap) {}
+    fn forget_pmap<M: Machine>(&self, _: &Vm<M>, _: &Pmap) {}
 
     fn scan(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
         let indexes: SmallVec<[u32; 32]> = pages.iter().map(|page| page.index()).collect();

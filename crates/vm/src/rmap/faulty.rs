@@ -9,12 +9,12 @@ use crate::backing::MappedExtent;
 use crate::object::Object;
 use crate::page::{Page, PageArray, Pfn};
 use crate::pmap::Pmap;
+use crate::{Machine, Vm};
 
 /// One extent in so many is left out.
 const EVERY: u64 = 7;
 
 /// Leaves out each [`EVERY`]-th extent that `R` would visit.
-#[derive(Default)]
 pub struct Skipping<R> {
     right: R,
     visits: AtomicU64,
@@ -30,21 +30,33 @@ impl<R: ReverseMap> ReverseMap for Skipping<R> {
     type Hold<'h> = R::Hold<'h>;
     type Blocked = R::Blocked;
 
+    fn new<M: Machine>(machine: &M, pages: PageArray, frame: Pfn) -> Skipping<R> {
+        Skipping {
+            right: R::new(machine, pages, frame),
+            visits: AtomicU64::new(0),
+        }
+    }
+
     fn begin<'p>(&'p self, pmap: &'p Pmap) -> R::Guard<'p> {
         self.right.begin(pmap)
     }
 
-    fn prepare<'p>(
+    fn tidy<M: Machine>(&self, vm: &Vm<M>, pmap: &Pmap) {
+        self.right.tidy(vm, pmap);
+    }
+
+    fn prepare<'p, M: Machine>(
         &'p self,
+        vm: &Vm<M>,
         guard: &R::Guard<'p>,
         pmap: &'p Arc<Pmap>,
         entries: usize,
     ) -> Result<R::Ticket<'p>, NoMemory> {
-        self.right.prepare(guard, pmap, entries)
+        self.right.prepare(vm, guard, pmap, entries)
     }
 
-    fn top_up(&self, ticket: &R::Ticket<'_>, entries: usize) {
-        self.right.top_up(ticket, entries);
+    fn top_up<M: Machine>(&self, vm: &Vm<M>, ticket: &R::Ticket<'_>, entries: usize) {
+        self.right.top_up(vm, ticket, entries);
     }
 
     fn enter<'h>(
@@ -84,8 +96,8 @@ impl<R: ReverseMap> ReverseMap for Skipping<R> {
         self.right.wait(blocked);
     }
 
-    fn forget_pmap(&self, pmap: &Pmap) {
-        self.right.forget_pmap(pmap);
+    fn forget_pmap<M: Machine>(&self, vm: &Vm<M>, pmap: &Pmap) {
+        self.right.forget_pmap(vm, pmap);
     }
 
     fn scan(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {

@@ -14,6 +14,8 @@ mod faulty;
 mod hold;
 #[cfg(feature = "naive-rmap")]
 pub mod naive;
+#[cfg(feature = "pv-obm")]
+pub mod pv;
 
 use core::fmt::Debug;
 use core::ops::ControlFlow;
@@ -65,6 +67,35 @@ pub enum Visit {
     Stop,
 }
 
+/// The frame whose entry a scan is to change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sought {
+    /// This one, whose page's list the caller holds for itself alone: it unlists the entry.
+    Held(Pfn),
+    /// This one, whose page's list the caller holds together with other readers, so that no entry of it may go.
+    Shared(Pfn),
+    /// Whatever is mapped: it is unlisted here.
+    Any,
+}
+
+impl Sought {
+    /// Whether an entry carries another frame.
+    pub(crate) fn excludes(self, pte: Pte) -> bool {
+        match self {
+            Sought::Held(pfn) | Sought::Shared(pfn) => pte.pfn() != pfn,
+            Sought::Any => false,
+        }
+    }
+
+    /// The frame whose list may be changed without another lock.
+    pub(crate) fn held(self) -> Option<Pfn> {
+        match self {
+            Sought::Held(pfn) => Some(pfn),
+            Sought::Shared(_) | Sought::Any => None,
+        }
+    }
+}
+
 /// Visits the addresses where pages may be mapped: called with the page's position among those scanned, the pmap and
 /// the address.
 pub type Visitor<'v> = dyn FnMut(usize, &Arc<Pmap>, u64) -> Visit + 'v;
@@ -80,7 +111,7 @@ pub trait Hold {
 
 /// The interface of a reverse map. Attaching and detaching extents is always done by the hubs, because an attachment
 /// also is the reference on the object.
-pub trait ReverseMap: Default + Send + Sync + 'static {
+pub trait ReverseMap: Send + Sync + 'static {
     /// Whether each entry is listed with its page, so that an operation on it holds the list. Else a fault claims the entry
     /// for a page that it does not hold busy, and a removal makes it busy while it marks the page.
     const PER_PAGE: bool;
@@ -100,6 +131,8 @@ pub trait ReverseMap: Default + Send + Sync + 'static {
     /// What is in the way of an operation.
     type Blocked: Copy + Eq + Debug;
 
+    /// The reverse map of a machine. `frame` is any frame that exists.
+    fn new<M: Machine>(machine: &M, pages: PageArray, frame: Pfn) -> Self;
     /// Begins an operation on entries of the pmap. Sleeping context, not pinned.
     fn begin<'p>(&'p self, pmap: &'p Pmap) -> Self::Guard<'p>;
     /// Ends it, before its caller sleeps.
@@ -107,18 +140,21 @@ pub trait ReverseMap: Default + Send + Sync + 'static {
     fn end(&self, guard: Self::Guard<'_>) {
         drop(guard);
     }
+    /// After entries of a range were taken out: gives memory back that no entry needs any more.
+    fn tidy<M: Machine>(&self, vm: &Vm<M>, pmap: &Pmap);
     /// Makes room for `entries` entries. Sleeping context, not pinned.
     ///
     /// # Errors
     /// No memory.
-    fn prepare<'p>(
+    fn prepare<'p, M: Machine>(
         &'p self,
+        vm: &Vm<M>,
         guard: &Self::Guard<'p>,
         pmap: &'p Arc<Pmap>,
         entries: usize,
     ) -> Result<Self::Ticket<'p>, NoMemory>;
     /// Makes room for up to `entries` more, without waiting.
-    fn top_up(&self, ticket: &Self::Ticket<'_>, entries: usize);
+    fn top_up<M: Machine>(&self, vm: &Vm<M>, ticket: &Self::Ticket<'_>, entries: usize);
     /// Before the entry of `va` is filled with `page`. The table is locked, and the entry is empty.
     ///
     /// # Errors
@@ -161,10 +197,14 @@ pub trait ReverseMap: Default + Send + Sync + 'static {
     /// Waits for what was in the way, or a part of that. Sleeping context, not pinned, with no table locked.
     fn wait(&self, blocked: Self::Blocked);
     /// Unlists all entries of a pmap whose root is closed, and whose tables are about to be freed. Those are not read.
-    fn forget_pmap(&self, pmap: &Pmap);
+    fn forget_pmap<M: Machine>(&self, vm: &Vm<M>, pmap: &Pmap);
     /// Calls `visit` for each address at which one of the pages, which the caller holds hard-busy, may be mapped, until it
     /// returns [`Visit::Stop`]. Locks of the reverse map are held meanwhile. Returns whether all addresses were visited.
     fn scan(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool;
+    /// As [`scan`](ReverseMap::scan), for a visitor that takes no listed entry out. It may run beside others of its kind.
+    fn scan_shared(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
+        self.scan(object, pages, visit)
+    }
     /// Upper bound on the number of pmaps that a scan for these pages records, one after the other.
     fn places(&self, object: &Object, pages: &[&Page]) -> usize;
     /// Calls `visit` for each mapping of a file, of its pages or of private copies of them; otherwise as
@@ -190,10 +230,12 @@ impl Visit {
     }
 }
 
-#[cfg(not(feature = "naive-rmap"))]
+#[cfg(not(any(feature = "naive-rmap", feature = "pv-obm")))]
 type Chosen = ByBacking;
 #[cfg(feature = "naive-rmap")]
 type Chosen = naive::ByPage;
+#[cfg(feature = "pv-obm")]
+type Chosen = pv::PvObm;
 
 /// The reverse map in use.
 #[cfg(not(feature = "faulty-rmap"))]
@@ -243,17 +285,23 @@ fn remove_each<'a, M: Machine>(
     pages: impl Iterator<Item = &'a Page>,
 ) -> Removal {
     let mut done = Removal::default();
-    let scanned = scan_mapped(vm, object, pages, |gather, (page, pfn), pmap, va| {
-        let found = pmap.gather_remove(vm, &ksync::pin(), va, pfn, gather)?;
-        note(page, found);
-        done.visits += 1;
-        done.removed += usize::from(found != Scan::Absent);
-        // A claim is not listed.
-        Ok(match found {
-            Scan::Found(_) => Visit::Gone,
-            Scan::Absent | Scan::Unclaimed => Visit::Keep,
-        })
-    });
+    let scanned = scan_mapped(
+        vm,
+        object,
+        pages,
+        false,
+        |gather, (page, pfn, _), pmap, va| {
+            let found = pmap.gather_remove(vm, &ksync::pin(), va, pfn, gather)?;
+            note(page, found);
+            done.visits += 1;
+            done.removed += usize::from(found != Scan::Absent);
+            // A claim is not listed.
+            Ok(match found {
+                Scan::Found(_) => Visit::Gone,
+                Scan::Absent | Scan::Unclaimed => Visit::Keep,
+            })
+        },
+    );
     // Only the flags of pages that the scan looked for: a page without MAPPED at its beginning may have been mapped
     // since.
     for page in scanned {
@@ -265,13 +313,20 @@ fn remove_each<'a, M: Machine>(
 
 /// Visits every address at which the pages, which the caller holds hard-busy, may be mapped, and flushes once, when no
 /// lock is held. If there is no room to record another pmap, or `visit` meets another page's list held, it flushes and
-/// begins again: `visit` then finds the first addresses already changed, and the scan gets further. Returns the pages
-/// that were scanned for: those with MAPPED.
+/// begins again: `visit` then finds the first addresses already changed, and the scan gets further. With `shared`, for a
+/// visitor that hardly ever takes an entry out, beside other such scans, until one must go. Returns the pages that were
+/// scanned for: those with MAPPED.
 fn scan_mapped<'a, M: Machine>(
     vm: &Vm<M>,
     object: &Object,
     pages: impl Iterator<Item = &'a Page>,
-    mut visit: impl FnMut(&mut ScanGather, (&Page, Pfn), &Arc<Pmap>, u64) -> Result<Visit, Blocked>,
+    mut shared: bool,
+    mut visit: impl FnMut(
+        &mut ScanGather,
+        (&Page, Pfn, Sought),
+        &Arc<Pmap>,
+        u64,
+    ) -> Result<Visit, Blocked>,
 ) -> SmallVec<[&'a Page; 32]> {
     fence(SeqCst);
     let mut mapped: SmallVec<[&Page; 32]> = SmallVec::new();
@@ -289,20 +344,32 @@ fn scan_mapped<'a, M: Machine>(
             gather.make_room(vm.rmap.places(object, &mapped));
         }
         let mut in_the_way = None;
-        let all = vm.rmap.scan(object, &mapped, &mut |n, pmap, va| {
+        let visitor: &mut Visitor<'_> = &mut |n, pmap, va| {
             if !gather.has_room() {
                 return Visit::Stop;
             }
             let pfn = vm.pages.pfn(mapped[n]);
-            stop_if(
-                visit(&mut gather, (mapped[n], pfn), pmap, va),
-                &mut in_the_way,
-            )
-        });
+            let sought = if shared {
+                Sought::Shared(pfn)
+            } else {
+                Sought::Held(pfn)
+            };
+            let visited = visit(&mut gather, (mapped[n], pfn, sought), pmap, va);
+            stop_if(visited, &mut in_the_way)
+        };
+        let all = if shared {
+            vm.rmap.scan_shared(object, &mapped, visitor)
+        } else {
+            vm.rmap.scan(object, &mapped, visitor)
+        };
         gather.finish(vm);
         match in_the_way {
             _ if all => return mapped,
-            Some(blocked) => vm.rmap.wait(blocked),
+            Some(blocked) => {
+                // Perhaps because this scan shares the list with itself: the next one does not.
+                shared = false;
+                vm.rmap.wait(blocked);
+            }
             None => many = true,
         }
     }
@@ -382,8 +449,10 @@ pub fn write_protect_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pf
         vm,
         object,
         core::iter::once(page),
-        |gather, (page, pfn), pmap, va| {
-            let (found, visit) = pmap.gather_write_protect(vm, &ksync::pin(), va, pfn, gather)?;
+        true,
+        |gather, (page, _, sought), pmap, va| {
+            let pin = ksync::pin();
+            let (found, visit) = pmap.gather_write_protect(vm, &pin, va, sought, gather)?;
             note(page, found);
             Ok(visit)
         },
@@ -405,7 +474,7 @@ pub fn referenced<M: Machine>(
     debug_assert!(page.index() == index);
     let mut count = usize::from(page.clear_flag(Flags::REFERENCED));
     if page.has(Flags::MAPPED) && count < limit {
-        let _all = vm.rmap.scan(object, &[page], &mut |_, pmap, va| {
+        let _all = vm.rmap.scan_shared(object, &[page], &mut |_, pmap, va| {
             let pin = ksync::pin();
             count += usize::from(pmap.scan_test_clear_accessed(vm, &pin, va, pfn));
             if count < limit {

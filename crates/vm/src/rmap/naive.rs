@@ -22,6 +22,7 @@ use crate::object::Object;
 use crate::page::{Page, PageArray, Pfn};
 use crate::pmap::Pmap;
 use crate::pmap::table::ENTRIES;
+use crate::{Machine, Vm};
 
 lock_class!(
     /// The lists of the naive reverse map.
@@ -83,17 +84,6 @@ pub struct ByPage {
     attempts: AtomicU64,
     /// Room for entries that tickets have not given back. Atomic.
     room: AtomicU64,
-}
-
-impl Default for ByPage {
-    fn default() -> ByPage {
-        ByPage {
-            lists: Spin::new(Lists::default()),
-            refuse: AtomicU64::new(0),
-            attempts: AtomicU64::new(0),
-            room: AtomicU64::new(0),
-        }
-    }
 }
 
 /// Whether a pmap was forgotten. Set under the lists' lock.
@@ -250,12 +240,24 @@ impl ReverseMap for ByPage {
     type Hold<'h> = Holding<'h>;
     type Blocked = InTheWay;
 
+    fn new<M: Machine>(_: &M, _: PageArray, _: Pfn) -> ByPage {
+        ByPage {
+            lists: Spin::new(Lists::default()),
+            refuse: AtomicU64::new(0),
+            attempts: AtomicU64::new(0),
+            room: AtomicU64::new(0),
+        }
+    }
+
     fn begin<'p>(&'p self, _: &'p Pmap) -> Operation {
         Operation
     }
 
-    fn prepare<'p>(
+    fn tidy<M: Machine>(&self, _: &Vm<M>, _: &Pmap) {}
+
+    fn prepare<'p, M: Machine>(
         &'p self,
+        vm: &Vm<M>,
         _: &Operation,
         pmap: &'p Arc<Pmap>,
         entries: usize,
@@ -265,11 +267,11 @@ impl ReverseMap for ByPage {
             pmap,
             left: Cell::new(0),
         };
-        self.top_up(&room, entries);
+        self.top_up(vm, &room, entries);
         Ok(room)
     }
 
-    fn top_up(&self, ticket: &Room<'_>, entries: usize) {
+    fn top_up<M: Machine>(&self, _: &Vm<M>, ticket: &Room<'_>, entries: usize) {
         self.room.fetch_add(entries as u64, Relaxed);
         ticket.left.set(ticket.left.get() + entries as u64);
     }
@@ -319,7 +321,7 @@ impl ReverseMap for ByPage {
         }
     }
 
-    fn forget_pmap(&self, pmap: &Pmap) {
+    fn forget_pmap<M: Machine>(&self, _: &Vm<M>, pmap: &Pmap) {
         let mut gone: Vec<(Arc<Pmap>, u64)> = Vec::new();
         loop {
             let mut lists = self.lists.lock();

@@ -2,14 +2,14 @@
 
 use core::alloc::Layout;
 
-use crate::page::PAGE_SIZE;
+use crate::page::{PAGE_SIZE, SLAB_WORDS};
 
 /// Number of size classes: 16, then two per doubling up to 3072.
 pub(super) const CLASSES: usize = 16;
 /// Largest size that a slab serves.
 pub(super) const MAX_SIZE: usize = 3072;
 /// Objects of a slab at most: the bits that a page has for them.
-pub(super) const MAX_OBJECTS: usize = 256;
+pub(super) const MAX_OBJECTS: usize = 32 * SLAB_WORDS;
 
 /// Object sizes.
 const SIZES: [u16; CLASSES] = {
@@ -62,12 +62,22 @@ static CAPACITY: [[u16; CLASSES]; 2] = {
     let mut capacity = [[0; CLASSES]; 2];
     let mut class = 0;
     while class < CLASSES {
-        capacity[0][class] = (PAGE_SIZE / SIZES[class] as usize) as u16;
-        capacity[1][class] = ((PAGE_SIZE << ORDERS[class]) / SIZES[class] as usize) as u16;
+        capacity[0][class] = objects(class, 0);
+        capacity[1][class] = objects(class, ORDERS[class]);
         class += 1;
     }
     capacity
 };
+
+/// Objects of a slab of `1 << order` pages: as many as fit, and have bits.
+const fn objects(class: usize, order: u8) -> u16 {
+    let fit = (PAGE_SIZE << order) / SIZES[class] as usize;
+    if fit < MAX_OBJECTS {
+        fit as u16
+    } else {
+        MAX_OBJECTS as u16
+    }
+}
 
 /// 2³² divided by each size, rounded up.
 static RECIPROCAL: [u32; CLASSES] = {
@@ -178,7 +188,7 @@ pub(super) const BURST: usize = 64;
 const _: () = {
     let mut class = 0;
     while class < CLASSES {
-        assert!((PAGE_SIZE << ORDERS[class]) / SIZES[class] as usize <= MAX_OBJECTS);
+        assert!((PAGE_SIZE << ORDERS[class]) / SIZES[class] as usize <= 256);
         assert!(ORDERS[class] <= 3);
         class += 1;
     }

@@ -1,6 +1,6 @@
 //! The jobs, and what each may be asked for.
 
-use super::machine::{Build, Image, Kernel, Machine};
+use super::machine::{Build, Image, Kernel, Machine, Sources};
 use super::values::{Words, kinds, listed, systems, whole};
 use clap::builder::{FalseyValueParser, PossibleValuesParser};
 use clap::{Args, Subcommand};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub enum Job {
     /// build the kernel: build/pantala
     #[command(alias = "build")]
-    Kernel(Build),
+    Kernel(Sources),
     /// build the programs of the image
     User,
     /// make an initramfs from Debian packages: build/initramfs.cpio

@@ -109,6 +109,51 @@ impl Build {
     }
 }
 
+/// A reverse map: from a page to the entries that map it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Rmap {
+    /// Computed from what is mapped.
+    #[default]
+    Backings,
+    /// A list for each page, under a mutex of one byte.
+    PvObm,
+}
+
+impl Rmap {
+    /// The feature of the kernel that chooses it; also its name.
+    pub fn feature(self) -> Option<&'static str> {
+        match self {
+            Rmap::Backings => None,
+            Rmap::PvObm => Some("pv-obm"),
+        }
+    }
+
+    /// The reverse map of a name.
+    pub fn named(name: &str) -> Option<Rmap> {
+        Rmap::from_str(name, false).ok()
+    }
+}
+
+/// Which of the designs the kernel is built with.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "the kernel's build")]
+pub struct Design {
+    /// the reverse map: backings, or pv-obm as FreeBSD has it
+    #[arg(long, env, value_enum, default_value_t, hide_possible_values = true)]
+    pub rmap: Rmap,
+}
+
+/// A build of the kernel.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Sources {
+    /// How it is built.
+    #[command(flatten)]
+    pub build: Build,
+    /// With which designs.
+    #[command(flatten)]
+    pub design: Design,
+}
+
 /// The kernel to boot.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "kernel")]
@@ -119,6 +164,9 @@ pub struct Kernel {
     /// further options for its command line
     #[arg(long, env, default_value = "", allow_hyphen_values = true)]
     pub append: String,
+    /// With which designs it is built, if it is not another one.
+    #[command(flatten)]
+    pub design: Design,
 }
 
 /// The initramfs.

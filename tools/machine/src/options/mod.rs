@@ -10,7 +10,7 @@ mod values;
 pub use jobs::{
     Bench, BootTests, Commute, Diff, Job, Kernels, Mutants, Run, Setup, Soak, System, Work,
 };
-pub use machine::{Accel, Build, Image, Kernel, Machine, Profile};
+pub use machine::{Accel, Build, Design, Image, Kernel, Machine, Profile, Rmap, Sources};
 pub use values::{Words, mebibytes};
 
 use crate::help;

@@ -6,7 +6,7 @@
 use super::Totals;
 use super::spec::{Line, On, Spec};
 use anyhow::{Context, Result, ensure};
-use machine::options::{Accel, Image, Profile, Setup, Words};
+use machine::options::{Accel, Image, Profile, Rmap, Setup, Words};
 use machine::progress::{Step, step};
 use machine::qemu::{self, Serial};
 use machine::{build, image, locked, tools};
@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 
 /// What all boots share.
 struct Shared {
-    kernels: BTreeMap<bool, PathBuf>,
+    /// By whether it is a debug build, and reverse map.
+    kernels: BTreeMap<(bool, Rmap), PathBuf>,
     /// By packages and whether it is compressed.
     images: BTreeMap<(Vec<String>, bool), PathBuf>,
     logs: PathBuf,
@@ -125,9 +126,14 @@ fn prepare(setup: &Setup, boots: &[Boot]) -> Result<Shared> {
     let mut kernels = BTreeMap::new();
     let mut images = BTreeMap::new();
     for boot in boots {
-        let debug = boot.on.profile() == Profile::Debug;
-        if let Entry::Vacant(free) = kernels.entry(debug) {
-            free.insert(build::kernel_for(&setup.system.kernel, boot.on.profile())?);
+        let (debug, rmap) = (boot.on.profile() == Profile::Debug, boot.on.rmap()?);
+        if let Entry::Vacant(free) = kernels.entry((debug, rmap)) {
+            let mut asked = setup.system.kernel.clone();
+            // What is asked for replaces the default alone.
+            if rmap != Rmap::default() {
+                asked.design.rmap = rmap;
+            }
+            free.insert(build::kernel_for(&asked, boot.on.profile())?);
         }
         let Spec { packages, gzip, .. } = boot.spec;
         let kind = (packages.clone(), *gzip);
@@ -302,7 +308,7 @@ fn run_one(shared: &Shared, boot: &Boot) -> Result<Result<(), String>> {
     };
     let options = format!("{check} {} {}", spec.options, on.options());
     let append = qemu::append(spec.run.as_deref(), options.trim());
-    let kernel = &shared.kernels[&(on.profile() == Profile::Debug)];
+    let kernel = &shared.kernels[&(on.profile() == Profile::Debug, on.rmap()?)];
     let log = log_path(shared, boot);
     let image = image_of(shared, spec, &log)?;
     let mut command = qemu::command(&machine, kernel, &image, &append, Serial::Output);

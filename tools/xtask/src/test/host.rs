@@ -32,12 +32,7 @@ pub fn run() -> Result<Totals> {
             &[&["test", "--no-fail-fast"], &packages(&ON_HOST)[..]].concat(),
         ),
     )?);
-    // The laboratory once more on the other reverse map, and on one with a hole, which must be noticed.
-    let lab = ["test", "--no-fail-fast", "--package", "vm-host"];
-    let naive = [&lab[..], &["--features", "naive-rmap"]].concat();
-    totals.add(cargo_test("the naive reverse map", cargo(&root, &naive))?);
-    let faulty = [&lab[..], &["--features", "faulty-rmap", "--test", "model"]].concat();
-    totals.add(cargo_test("a faulty reverse map", cargo(&root, &faulty))?);
+    reverse_maps(&root, &mut totals)?;
     totals.add(cargo_test(
         "unit tests of the image's programs",
         cargo(&user, &["test", "--no-fail-fast"]),
@@ -46,6 +41,39 @@ pub fn run() -> Result<Totals> {
         totals.add(checked(&root, checker)?);
     }
     Ok(totals)
+}
+
+/// The laboratory's random operations on the other reverse maps, and on one with a hole, which must be noticed.
+fn reverse_maps(root: &Path, totals: &mut Totals) -> Result<()> {
+    let on = |map: &'static str, tests: &[&'static str]| {
+        let lab = [
+            "test",
+            "--no-fail-fast",
+            "--package",
+            "vm-host",
+            "--features",
+            map,
+        ];
+        let tests = tests.iter().flat_map(|test| ["--test", *test]);
+        lab.into_iter().chain(tests).collect::<Vec<_>>()
+    };
+    let maps = [
+        (
+            "the naive reverse map",
+            "naive-rmap",
+            &["model", "lists"][..],
+        ),
+        ("a faulty reverse map", "faulty-rmap", &["model"]),
+        ("the reverse map pv-obm", "pv-obm", &["model", "pv_lists"]),
+    ];
+    for (what, map, tests) in maps {
+        totals.add(cargo_test(what, cargo(root, &on(map, tests)))?);
+    }
+    let mut models = cargo(root, &on("pv-obm", &["shuttle_lists"]));
+    models.arg("--release");
+    model_settings(root, "shuttle", &mut models);
+    totals.add(cargo_test("models of pv-obm (shuttle)", models)?);
+    Ok(())
 }
 
 /// The crates that are built for the machine.
@@ -208,18 +236,23 @@ fn checked(root: &Path, checker: &str) -> Result<Totals> {
         for (_, test) in of_one {
             command.args(["--test", test]);
         }
-        models::build_for(&mut command, checker);
-        if std::env::var_os(STRIDE).is_none() {
-            // Of the middle of a long thread every third step: all of them take minutes more.
-            command.env(STRIDE, "3");
-        }
-        command.env("CARGO_TARGET_DIR", root.join("target").join(checker));
+        model_settings(root, checker, &mut command);
         totals.add(cargo_test(
             &format!("models of {package} ({checker})"),
             command,
         )?);
     }
     Ok(totals)
+}
+
+/// How models are built and run.
+fn model_settings(root: &Path, checker: &str, command: &mut Command) {
+    models::build_for(command, checker);
+    if std::env::var_os(STRIDE).is_none() {
+        // Of the middle of a long thread every third step: all of them take minutes more.
+        command.env(STRIDE, "3");
+    }
+    command.env("CARGO_TARGET_DIR", root.join("target").join(checker));
 }
 
 #[cfg(test)]

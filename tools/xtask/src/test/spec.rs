@@ -1,7 +1,7 @@
 //! The description of a boot test: a TOML file in `tests/boot`, see `doc/testing.md`.
 
 use anyhow::{Context, Result, ensure};
-use machine::options::{Accel, Machine, Profile, mebibytes};
+use machine::options::{Accel, Machine, Profile, Rmap, mebibytes};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -90,6 +90,8 @@ pub struct On {
     debug: bool,
     /// The clock counts instructions, a nanosecond each.
     icount: bool,
+    /// The reverse map that the kernel is built with.
+    rmap: String,
     options: String,
 }
 
@@ -103,6 +105,7 @@ impl Default for On {
             machine: "q35".into(),
             debug: false,
             icount: false,
+            rmap: "backings".into(),
             options: String::new(),
         }
     }
@@ -133,6 +136,15 @@ impl On {
         }
     }
 
+    /// The reverse map of the kernel.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn rmap(&self) -> Result<Rmap> {
+        let name = &self.rmap;
+        Rmap::named(name).with_context(|| format!("no reverse map is named {name}"))
+    }
+
     /// CPUs, for sharing the host's among tests.
     pub fn cpus(&self) -> u32 {
         self.cpus
@@ -154,6 +166,7 @@ impl On {
         add(self.machine != usual.machine, self.machine.clone());
         add(self.debug, "debug".into());
         add(self.icount, "icount".into());
+        add(self.rmap != usual.rmap, self.rmap.clone());
         add(
             !self.options.is_empty(),
             self.options.replace([' ', '='], "_"),

@@ -1,0 +1,278 @@
+//! Chunks: frames of 168 entries of one pmap, as FreeBSD's pv chunks.
+//!
+//! An entry is *free*, *reserved* by a ticket, or *listed* with a page. A bit of the chunk says whether it is free. Bits are
+//! cleared under the lock of the pmap's chunks, and set again without a lock, by one instruction, which is the last access
+//! to the entry. A listed entry names its page; its links and its address are guarded by that page's list.
+//!
+//! A link is a frame number and a place in that frame, so that an entry with two links, an address and a page has 24 bytes.
+//!
+//! All fields are plain atomics under a model checker, too: they are guarded by locks that it sees, or order nothing.
+
+use core::mem::{ManuallyDrop, size_of};
+use core::ptr;
+use core::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use rust_alloc::sync::Arc;
+
+use crate::Machine;
+use crate::page::{PAGE_SIZE, Pfn, zero_frame};
+use crate::pmap::Pmap;
+
+/// Entries of a chunk.
+pub(super) const ENTRIES: usize = 168;
+/// Words of bits of a chunk.
+const WORDS: usize = ENTRIES.div_ceil(64);
+/// The bits of the entries that each word stands for.
+const ALL_FREE: [u64; WORDS] = [u64::MAX, u64::MAX, (1 << (ENTRIES % 64)) - 1];
+
+/// The place of an entry: its chunk's frame, and its number there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) chunk: Pfn,
+    pub(super) slot: u8,
+}
+
+/// One address at which a page is mapped. Memory of zeros is an entry that is not listed.
+#[repr(C)]
+pub(super) struct Entry {
+    /// The next and the previous entry of the page's list: the number of the chunk's frame plus one, 0 for none; and the
+    /// number in the chunk. Guarded by the list.
+    next: AtomicU32,
+    prev: AtomicU32,
+    /// Frame of the page whose list it is in, plus one; 0 for none. Changed under that list's lock; readers without it must
+    /// look again under it.
+    page: AtomicU32,
+    next_slot: AtomicU8,
+    prev_slot: AtomicU8,
+    /// The address. Guarded by the list.
+    va: AtomicU64,
+}
+
+/// See the module.
+#[repr(C)]
+pub(super) struct Chunk {
+    /// The pmap. Constant.
+    pmap: AtomicPtr<Pmap>,
+    /// A bit for each free entry.
+    free: [AtomicU64; WORDS],
+    /// The next chunk of the pmap: its frame plus one, 0 for none. Guarded by the lock of the pmap's chunks.
+    next: AtomicU32,
+    spare: [u32; 7],
+    entries: [Entry; ENTRIES],
+}
+
+const _: () = assert!(size_of::<Entry>() == 24 && size_of::<Chunk>() == PAGE_SIZE);
+
+/// Some entries that one word of a chunk's bits stands for, reserved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reserved {
+    pub(super) chunk: Pfn,
+    word: u8,
+    bits: u64,
+}
+
+impl Reserved {
+    /// Nothing.
+    pub(super) const NONE: Reserved = Reserved {
+        chunk: Pfn::NONE,
+        word: 0,
+        bits: 0,
+    };
+
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.bits.count_ones() as usize
+    }
+
+    /// Takes one of the entries.
+    pub(super) fn take(&mut self) -> Option<Place> {
+        if self.bits == 0 {
+            return None;
+        }
+        let bit = self.bits.trailing_zeros();
+        self.bits &= self.bits - 1;
+        Some(Place {
+            chunk: self.chunk,
+            slot: self.word * 64 + bit as u8,
+        })
+    }
+}
+
+/// A place in two fields that are guarded by the same lock: the chunk's frame plus one, 0 for none; and the number in it,
+/// which counts only if there is a chunk.
+pub(super) fn read_place(chunk: &AtomicU32, slot: &AtomicU8) -> Option<Place> {
+    let chunk = chunk.load(Relaxed).checked_sub(1)?;
+    Some(Place {
+        chunk: Pfn(chunk),
+        slot: slot.load(Relaxed),
+    })
+}
+
+/// Writes what [`read_place`] reads.
+pub(super) fn write_place(chunk: &AtomicU32, slot: &AtomicU8, place: Option<Place>) {
+    chunk.store(place.map_or(0, |place| place.chunk.0 + 1), Relaxed);
+    if let Some(place) = place {
+        slot.store(place.slot, Relaxed);
+    }
+}
+
+impl Entry {
+    pub(super) fn next(&self) -> Option<Place> {
+        read_place(&self.next, &self.next_slot)
+    }
+
+    pub(super) fn prev(&self) -> Option<Place> {
+        read_place(&self.prev, &self.prev_slot)
+    }
+
+    pub(super) fn set_next(&self, place: Option<Place>) {
+        write_place(&self.next, &self.next_slot, place);
+    }
+
+    pub(super) fn set_prev(&self, place: Option<Place>) {
+        write_place(&self.prev, &self.prev_slot, place);
+    }
+
+    pub(super) fn va(&self) -> u64 {
+        self.va.load(Relaxed)
+    }
+
+    pub(super) fn set_va(&self, va: u64) {
+        self.va.store(va, Relaxed);
+    }
+
+    /// The page in whose list the entry is.
+    pub(super) fn page(&self) -> Option<Pfn> {
+        self.page.load(Relaxed).checked_sub(1).map(Pfn)
+    }
+
+    pub(super) fn set_page(&self, page: Option<Pfn>) {
+        self.page.store(page.map_or(0, |pfn| pfn.0 + 1), Relaxed);
+    }
+}
+
+impl Chunk {
+    /// Reserves up to `entries` entries of one word; `None` if there is no free one. The lock of the pmap's chunks is held.
+    pub(super) fn reserve(&self, chunk: Pfn, entries: usize) -> Option<Reserved> {
+        let (word, free) = (self.free.iter().enumerate())
+            .map(|(n, word)| (n, word.load(Relaxed)))
+            .find(|(_, free)| *free != 0)?;
+        let (mut rest, mut taken) = (free, 0);
+        while rest != 0 && taken < entries {
+            rest &= rest - 1;
+            taken += 1;
+        }
+        let bits = free & !rest;
+        // Acquire: the entries' last users are done with them.
+        self.free[word].fetch_and(!bits, Acquire);
+        Some(Reserved {
+            chunk,
+            word: word as u8,
+            bits,
+        })
+    }
+
+    /// Makes reserved entries free. Nothing of them is used afterwards.
+    pub(super) fn give_back(&self, what: Reserved) {
+        let before = self.free[usize::from(what.word)].fetch_or(what.bits, Release);
+        debug_assert!(before & what.bits == 0, "an entry is free already");
+    }
+
+    /// Makes one entry, which is not listed any more, free.
+    pub(super) fn give_back_one(&self, place: Place) {
+        self.give_back(Reserved {
+            chunk: place.chunk,
+            word: place.slot / 64,
+            bits: 1 << (place.slot % 64),
+        });
+    }
+
+    /// Number of free entries.
+    pub(super) fn free(&self) -> usize {
+        let ones = |word: &AtomicU64| word.load(Acquire).count_ones() as usize;
+        self.free.iter().map(ones).sum()
+    }
+
+    /// Entries that are reserved or listed.
+    pub(super) fn used(&self, chunk: Pfn) -> impl Iterator<Item = (Place, &Entry)> {
+        let is_free = |slot: usize| self.free[slot / 64].load(Relaxed) >> (slot % 64) & 1 != 0;
+        (0..ENTRIES)
+            .filter(move |&slot| !is_free(slot))
+            .map(move |n| {
+                let slot = n as u8;
+                (Place { chunk, slot }, &self.entries[n])
+            })
+    }
+
+    pub(super) fn entry(&self, place: Place) -> &Entry {
+        &self.entries[usize::from(place.slot)]
+    }
+
+    pub(super) fn next(&self) -> Option<Pfn> {
+        self.next.load(Relaxed).checked_sub(1).map(Pfn)
+    }
+
+    pub(super) fn set_next(&self, next: Option<Pfn>) {
+        self.next.store(next.map_or(0, |pfn| pfn.0 + 1), Relaxed);
+    }
+
+    /// Whether it is of this pmap.
+    pub(super) fn is_of(&self, pmap: &Pmap) -> bool {
+        ptr::eq(self.pmap.load(Relaxed), pmap)
+    }
+
+    /// The pmap, not owned. The caller holds a list with an entry of the chunk: the pmap's last owner takes its entries out
+    /// of all lists before it lets go.
+    pub(super) fn pmap(&self) -> ManuallyDrop<Arc<Pmap>> {
+        // SAFETY: from `Arc::as_ptr`, and alive as said above; the copy is never dropped.
+        ManuallyDrop::new(unsafe { Arc::from_raw(self.pmap.load(Relaxed)) })
+    }
+}
+
+/// Access to the frames that are chunks.
+pub(super) struct Frames {
+    /// The direct map's address of frame 0, whether that exists or not. Constant.
+    base: *mut u8,
+}
+
+// SAFETY: the memory is accessed as atomics alone.
+unsafe impl Send for Frames {}
+// SAFETY: as above.
+unsafe impl Sync for Frames {}
+
+impl Frames {
+    /// Finds frames by one that exists: adjoining frames adjoin in the direct map.
+    pub(super) fn new<M: Machine>(machine: &M, frame: Pfn) -> Frames {
+        let base = machine.frame(frame).as_ptr();
+        Frames {
+            base: base.wrapping_sub(frame.index() * PAGE_SIZE),
+        }
+    }
+
+    /// Makes a chunk of a frame that the caller owns. All entries are free.
+    pub(super) fn make<M: Machine>(&self, machine: &M, frame: Pfn, pmap: &Arc<Pmap>) -> &Chunk {
+        zero_frame(machine, frame);
+        let chunk = self.chunk(frame);
+        chunk.pmap.store(Arc::as_ptr(pmap).cast_mut(), Relaxed);
+        for (word, all) in chunk.free.iter().zip(ALL_FREE) {
+            word.store(all, Relaxed);
+        }
+        chunk
+    }
+
+    /// The chunk in a frame.
+    pub(super) fn chunk(&self, frame: Pfn) -> &Chunk {
+        let at = self.base.wrapping_add(frame.index() * PAGE_SIZE);
+        // SAFETY: the frame exists, because it was handed out as a chunk; its bytes live as long as the machine, and any of
+        // them are valid atomics. They are accessed otherwise only by `make`, whose caller owns the frame.
+        unsafe { &*at.cast::<Chunk>() }
+    }
+
+    /// An entry.
+    pub(super) fn entry(&self, place: Place) -> &Entry {
+        self.chunk(place.chunk).entry(place)
+    }
+}
