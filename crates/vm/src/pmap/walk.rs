@@ -270,7 +270,7 @@ impl Pmap {
         &self,
         vm: &'a Vm<M>,
         _pin: &'a CpuPin,
-        va: u64,
+        mut va: u64,
         end: u64,
     ) -> Option<(Mapper<'a>, u64)> {
         if va >= end {
@@ -280,29 +280,15 @@ impl Pmap {
         let (mut pfn, mut top) = (self.root()?, ROOT_LEVEL);
         while (va ^ (end - 1)) >> entry_shift(top) == 0 {
             let pte = Pte(vm.machine.table_words(pfn)[slot(va, top)].load(SeqCst));
-            if !pte.is_present() {
-                return None;
-            }
-            if pte.is_large() {
-                return Some((Mapper::Large(pte), va));
+            if !pte.is_table() {
+                return pte.is_large().then_some((Mapper::Large(pte), va));
             }
             (pfn, top) = (pte.pfn(), top - 1);
             if top == 1 {
                 return Some((Mapper::Table(Table::at(vm, pfn)), va));
             }
         }
-        Self::search_leaf(vm, Table::at(vm, pfn), top, va, end)
-    }
-
-    /// The rest of [`next_leaf`](Self::next_leaf) where more than one entry of `root`, a table of level `top`, covers the range.
-    #[inline(never)]
-    fn search_leaf<'a, M: Machine>(
-        vm: &'a Vm<M>,
-        root: Table<'a>,
-        top: u8,
-        mut va: u64,
-        end: u64,
-    ) -> Option<(Mapper<'a>, u64)> {
+        let root = Table::at(vm, pfn);
         let (mut table, mut level) = (root, top);
         while va < end {
             let shift = entry_shift(level);
@@ -321,11 +307,11 @@ impl Pmap {
                 va = ((va >> shift) + (at - from) as u64) << shift;
             }
             let pte = table.get(at);
-            if !pte.is_present() {
+            if !pte.is_table() {
+                if pte.is_large() {
+                    return Some((Mapper::Large(pte), va));
+                }
                 continue;
-            }
-            if pte.is_large() {
-                return Some((Mapper::Large(pte), va));
             }
             table = Table::at(vm, pte.pfn());
             level -= 1;
