@@ -177,6 +177,32 @@ fn a_ticket_outlives_no_forgotten_pmap() {
     }
 }
 
+/// The chunks of a pmap that is being forgotten are walked without a lock: a removal that comes late leaves them alone.
+#[test]
+fn a_late_removal_frees_no_chunk_of_a_forgotten_pmap() {
+    let lab = Runs::new(2, 1);
+    lab.fill(0, Prot::READ);
+    let before = chunks(&lab, &lab.pmap);
+    thread::scope(|scope| {
+        let room = lab.ticket();
+        let forgets = scope.spawn(|| {
+            ksync::host::set_cpu(1);
+            lab.vm.epoch.online(1);
+            lab.vm.rmap.forget_pmap(&lab.vm, &lab.pmap);
+            lab.vm.epoch.offline(1);
+        });
+        while entries(&lab, PAGES - 1) != 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        lab.remove(0, 0..PAGES);
+        assert_eq!(chunks(&lab, &lab.pmap), before);
+        assert!(!forgets.is_finished(), "a ticket is out");
+        drop(room);
+    });
+    assert_eq!(chunks(&lab, &lab.pmap), 0);
+    lab.finish();
+}
+
 fn page_is_unlisted(lab: &Runs) -> bool {
     entries(lab, 3) == 0
 }

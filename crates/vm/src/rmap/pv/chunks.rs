@@ -155,7 +155,8 @@ impl PmapChunks {
     pub(super) fn tidy<M: Machine>(&self, vm: &Vm<M>, frames: &Frames) {
         if self.is_out_of_order(0) {
             let mut list = self.list.lock();
-            if self.is_out_of_order(list.len) {
+            // The list of a pmap that was forgotten is walked without its lock.
+            if self.is_out_of_order(list.len) && !self.is_forgotten() {
                 self.put_in_order(vm, frames, &mut list);
             }
         }
