@@ -203,6 +203,44 @@ fn a_late_removal_frees_no_chunk_of_a_forgotten_pmap() {
     lab.finish();
 }
 
+/// A removal that comes after that may find the frames in another use, whose words are no list.
+#[test]
+fn a_late_removal_reads_no_list() {
+    let lab = Runs::new(1, 1);
+    lab.fill(0, Prot::READ);
+    lab.vm.rmap.forget_pmap(&lab.vm, &lab.pmap);
+    let word = lab.vm.pages.get(lab.frame(0, 3)).slab_word(0);
+    word.store(u32::MAX, SeqCst);
+    lab.remove(0, 0..PAGES);
+    assert_eq!(word.swap(0, SeqCst), u32::MAX);
+    assert_eq!(lab.pmap.resident(&lab.vm), 0);
+    lab.finish();
+}
+
+/// A list is held: the ticket keeps its entry for the next attempt.
+#[test]
+fn a_ticket_loses_nothing_to_a_list_that_is_held() {
+    let lab = Runs::new(1, 1);
+    let page = lab.vm.pages.get(lab.frame(0, 3));
+    let guard = lab.vm.rmap.begin(&lab.pmap);
+    let room = lab.vm.rmap.prepare(&lab.vm, &guard, &lab.pmap, 1);
+    let room = room.unwrap_or_else(|why| panic!("{why:?}"));
+    let held = lab.vm.rmap.hold(page);
+    assert!(lab.vm.rmap.enter(&room, page, Runs::va(1, 0)).is_err());
+    held.unwrap_or_else(|why| panic!("{why:?}")).undo();
+    assert!(
+        lab.vm
+            .rmap
+            .enter(&room, page, Runs::va(1, 0))
+            .is_ok_and(|held| {
+                held.undo();
+                true
+            })
+    );
+    drop(room);
+    lab.finish();
+}
+
 fn page_is_unlisted(lab: &Runs) -> bool {
     entries(lab, 3) == 0
 }

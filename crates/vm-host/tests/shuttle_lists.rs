@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use shuttle::thread::JoinHandle;
+use shuttle::thread::{self, JoinHandle};
+use vm::page::Flags;
 use vm::space::{Source, Space};
 use vm::{Access, FaultError, Pfn};
 use vm_host::listed;
@@ -83,6 +84,26 @@ fn exit_beside_scan<const FIRST: usize>(world: &Arc<World>) {
 model!(
     a_process_that_ends_leaves_no_entry_to_a_scan,
     exit_beside_scan
+);
+
+/// A process ends while the file that it maps shrinks, and the frame gets another use.
+fn exit_beside_truncation<const FIRST: usize>(world: &Arc<World>) {
+    let (other, _) = shared_by_two(world);
+    let parts: Vec<Part> = vec![
+        Box::new(move |world| {
+            other.clear(&world.lab.vm);
+        }),
+        Box::new(|world| world.file.truncate(&world.lab.vm, 0)),
+        Box::new(|world| {
+            world.space.drop_tables(&world.lab.vm);
+        }),
+    ];
+    play(world, FIRST, parts);
+    check(world, &[]);
+}
+model!(
+    a_process_that_ends_leaves_no_entry_to_a_free_frame,
+    exit_beside_truncation
 );
 
 /// Another process's kernel thread faults in a space that ends: what it enters late is listed no more.
@@ -163,18 +184,22 @@ model!(
 /// The page is made read-only and looked at for use while it is written through both spaces.
 fn readers_of_a_list<const FIRST: usize>(world: &Arc<World>) {
     let (other, pfn) = shared_by_two(world);
+    // The writer has rights to gain.
+    protect(world, pfn);
     let theirs = other.clone();
     let parts: Vec<Part> = vec![
         Box::new(move |world| {
-            let (vm, page) = (&world.lab.vm, world.lab.vm.pages.get(pfn));
-            let Some(busy) = page.try_hard_busy() else {
+            let Some(busy) = world.lab.vm.pages.get(pfn).try_hard_busy() else {
                 return;
             };
-            vm::rmap::write_protect_all(vm, &world.file, 0, pfn);
-            assert!(!writable(world, &world.space) && !writable(world, &theirs));
+            protect(world, pfn);
+            for _ in 0..3 {
+                assert!(!writable(world, &world.space) && !writable(world, &theirs));
+                thread::yield_now();
+            }
             drop(busy);
         }),
-        Box::new(|world| world.set_word_at(&world.space, AT, 7)),
+        Box::new(|world| world.touched(Access::Write)),
         Box::new(move |world| {
             let (vm, page) = (&world.lab.vm, world.lab.vm.pages.get(pfn));
             let Some(busy) = page.try_hard_busy() else {
@@ -187,13 +212,27 @@ fn readers_of_a_list<const FIRST: usize>(world: &Arc<World>) {
     ];
     play(world, FIRST, parts);
     check(world, &[&other]);
-    assert_eq!(world.word(&world.space), 7);
+    let marked = world.lab.vm.pages.get(pfn).has(Flags::WRITEABLE);
+    for space in [&world.space, &other] {
+        assert!(
+            marked || !writable(world, space),
+            "a scan would not find it"
+        );
+    }
     other.clear(&world.lab.vm);
 }
 model!(
     rights_are_withdrawn_beside_writers_and_readers,
     readers_of_a_list
 );
+
+/// Makes the page read-only everywhere. It is busy, or nothing else runs.
+fn protect(world: &World, pfn: Pfn) {
+    let page = world.lab.vm.pages.get(pfn);
+    let busy = page.try_hard_busy();
+    vm::rmap::write_protect_all(&world.lab.vm, &world.file, 0, pfn);
+    drop(busy);
+}
 
 fn writable(world: &World, space: &Space) -> bool {
     let entry = space.pmap().lookup(&world.lab.vm, &ksync::pin(), AT);

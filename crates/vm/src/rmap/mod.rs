@@ -207,6 +207,10 @@ pub trait ReverseMap: Send + Sync + 'static {
     }
     /// Upper bound on the number of pmaps that a scan for these pages records, one after the other.
     fn places(&self, object: &Object, pages: &[&Page]) -> usize;
+    /// Whether no entry of the page is listed; true where none ever is. For assertions.
+    fn is_unlisted(&self, _: &Page) -> bool {
+        true
+    }
     /// Calls `visit` for each mapping of a file, of its pages or of private copies of them; otherwise as
     /// [`scan`](ReverseMap::scan).
     fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
@@ -295,16 +299,22 @@ fn remove_each<'a, M: Machine>(
             note(page, found);
             done.visits += 1;
             done.removed += usize::from(found != Scan::Absent);
-            // A claim is not listed.
+            // A claim is not listed. What is listed is in the tables, unless their root is closed: then it is unlisted here,
+            // not at the end of the pmap, because the frame may have another use by then.
             Ok(match found {
                 Scan::Found(_) => Visit::Gone,
-                Scan::Absent | Scan::Unclaimed => Visit::Keep,
+                Scan::Absent => Visit::gone_if(Map::PER_PAGE),
+                Scan::Unclaimed => Visit::Keep,
             })
         },
     );
     // Only the flags of pages that the scan looked for: a page without MAPPED at its beginning may have been mapped
     // since.
     for page in scanned {
+        debug_assert!(
+            vm.rmap.is_unlisted(page),
+            "a page has entries after their removal"
+        );
         // What was mapped may have been written to.
         page.clear_flag(Flags::MAPPED | Flags::MULTI | Flags::WRITEABLE | Flags::UNWRITTEN);
     }

@@ -198,7 +198,8 @@ impl Chunk {
 
     /// Entries that are reserved or listed.
     pub(super) fn used(&self, chunk: Pfn) -> impl Iterator<Item = (Place, &Entry)> {
-        let is_free = |slot: usize| self.free[slot / 64].load(Relaxed) >> (slot % 64) & 1 != 0;
+        // Acquire: the last user of an entry that is free is done with the chunk.
+        let is_free = |slot: usize| self.free[slot / 64].load(Acquire) >> (slot % 64) & 1 != 0;
         (0..ENTRIES)
             .filter(move |&slot| !is_free(slot))
             .map(move |n| {

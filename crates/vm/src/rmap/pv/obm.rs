@@ -179,18 +179,20 @@ impl Drop for Run<'_> {
 }
 
 impl PvObm {
-    /// Takes an entry out of the list of `page`, which is held, unless its pmap was forgotten.
+    /// Takes an entry out of the list of `page`, which is held, unless its pmap was forgotten: then it is in no list, or about
+    /// to leave it, and the frame may have another use.
     fn unlist(&self, page: &Page, pmap: &Pmap, va: u64) {
+        if pmap.listed().is_forgotten() {
+            return;
+        }
         let list = PageEntries::of(&self.frames, page);
         match list.find(pmap, va) {
             Some(place) => {
                 list.remove(place);
                 self.give_back(pmap, place);
             }
-            None => debug_assert!(
-                pmap.listed().is_forgotten(),
-                "the entry at {va:#x} was not listed"
-            ),
+            // A scan that found the root closed has unlisted it.
+            None => debug_assert!(pmap.root().is_none(), "the entry at {va:#x} was not listed"),
         }
     }
 
@@ -213,12 +215,16 @@ impl PvObm {
 
     #[inline]
     fn try_hold<'h>(&'h self, page: &'h Page, change: Change<'h>) -> Result<Holding<'h>, InTheWay> {
-        let guard = page.list_lock().try_lock();
-        let guard = guard.ok_or_else(|| InTheWay(self.pages.pfn(page)))?;
         Ok(Holding {
             map: self,
-            what: Held::Page(page, guard, change),
+            what: Held::Page(page, self.try_lock(page)?, change),
         })
+    }
+
+    #[inline]
+    fn try_lock<'h>(&self, page: &'h Page) -> Result<ByteMutexGuard<'h, PvListLock>, InTheWay> {
+        let guard = page.list_lock().try_lock();
+        guard.ok_or_else(|| InTheWay(self.pages.pfn(page)))
     }
 
     /// Calls `visit` with the frame and the address of each entry of a pmap that is listed, and returns how many are
@@ -327,12 +333,12 @@ impl ReverseMap for PvObm {
         page: &'h Page,
         va: u64,
     ) -> Result<Holding<'h>, InTheWay> {
+        let guard = self.try_lock(page)?;
         let place = ticket.take().ok_or(InTheWay::NOTHING)?;
-        let held = self.try_hold(page, Change::Enter(ticket.pmap, place, va));
-        if held.is_err() {
-            self.give_back(ticket.pmap, place);
-        }
-        held
+        Ok(Holding {
+            map: self,
+            what: Held::Page(page, guard, Change::Enter(ticket.pmap, place, va)),
+        })
     }
 
     #[inline]
@@ -416,6 +422,10 @@ impl ReverseMap for PvObm {
                 visited
             })
         })
+    }
+
+    fn is_unlisted(&self, page: &Page) -> bool {
+        page.list().is_empty()
     }
 
     fn places(&self, _: &Object, pages: &[&Page]) -> usize {
