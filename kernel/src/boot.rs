@@ -34,6 +34,9 @@ pub struct Options {
     pub failalloc: u32,
     /// `transparent_hugepage=`: which mappings get superpages; `None` if the option is not there or has another value.
     pub superpages: Option<Superpages>,
+    /// `pv_chunks=N`: most frames of pv entries, 0 for any number.
+    #[cfg(feature = "pv-obm")]
+    pub pv_chunks: usize,
 }
 
 /// Options of a Linux kernel that [`options`] ignores, so that init does not get them. Most mean nothing here;
@@ -142,6 +145,10 @@ pub fn options(line: &[u8]) -> Options {
                 o.watchdog_seconds = number(v).unwrap_or(10).clamp(0, 60) as u32
             }
             (b"transparent_hugepage", Some(v)) => o.superpages = Superpages::named(v),
+            #[cfg(feature = "pv-obm")]
+            (b"pv_chunks", Some(v)) => {
+                o.pv_chunks = number(v).unwrap_or(0).clamp(0, i64::from(u32::MAX)) as usize
+            }
             (b"norandmaps", None) => proc::layout::no_aslr(),
             (name, _) if IGNORED.contains(&name) => {}
             // As on Linux, options with a dot are for modules, so init does not get them.

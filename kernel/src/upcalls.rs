@@ -177,6 +177,8 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     leak::enable(options.leakcheck);
     // By default only programs that ask pay the memory that superpages may take.
     mem::vm().set_superpages(options.superpages.unwrap_or(Superpages::Advised));
+    #[cfg(feature = "pv-obm")]
+    mem::vm().rmap.limit_chunks(options.pv_chunks);
     daemons::start(options.vmchaos);
     task::watchdog::start(options.watchdog_seconds);
     if options.selftest {

@@ -72,12 +72,12 @@ impl World {
         let pfn = self.lab.frame(run, n);
         let leaf = Pte::user(pfn, Prot { write, exec: false });
         let leaf = if write { leaf.dirtied() } else { leaf };
-        let (pin, va) = (ksync::pin(), Runs::va(run, n));
         let (vm, pmap) = (&self.lab.vm, &self.lab.pmap);
         let way = self.random.below(3);
         let Ok(room) = try_ticket(vm, pmap) else {
             return;
         };
+        let (pin, va) = (ksync::pin(), Runs::va(run, n));
         let done = match way {
             0 => pmap.enter_resident(vm, &pin, &room, va, leaf, || true, || true),
             1 => pmap.enter_over(vm, &pin, &room, va, leaf, || true),

@@ -101,4 +101,8 @@ counts! {
     demotions,
     /// Leaves of 2 MiB removed whole.
     leaves_removed,
+    /// Chunks of pv entries taken from one pmap for another, or emptied for their own.
+    pv_chunks_reclaimed,
+    /// Pages unmapped for that.
+    pv_entries_reclaimed,
 }

@@ -41,7 +41,7 @@ pub const RING_AREAS: &[&str] = &["crates", "kernel"];
 pub const RING: usize = 5;
 
 /// Crates that have a larger one, and its size. As of 24 November 2026; they go as vocabulary gets files of its own.
-pub const RINGS: &[(&str, usize)] = &[("vm", 25)];
+pub const RINGS: &[(&str, usize)] = &[("vm", 27)];
 
 /// Lints that the workspace denies, by tool.
 pub const DENIED: &[(&str, &str)] = &[

@@ -12,6 +12,8 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 use super::pte::Pte;
 use super::table::{ENTRIES, Table, entry_shift, slot};
 use super::walk::Mapper;
+#[cfg(feature = "pv-obm")]
+use super::walk::Miss;
 use super::{Loss, Pmap, USER_END};
 use crate::page::{PAGE_SIZE, Pfn};
 use crate::rmap::{self, Blocked, Map, ReverseMap};
@@ -119,17 +121,55 @@ impl Pmap {
                 Mapper::Large(_) => self.divide(vm, pin, start, gather),
             };
             if looked == Looked::Emptied {
-                let unlinked = self.prune(vm, pin, start, 2);
-                if !unlinked.is_empty() {
-                    gather.record(self, start);
-                    gather.free_list_later(vm, unlinked);
-                }
+                self.unlink_empty(vm, pin, start, gather);
             }
             looked
         });
         gather.flush_pending(self, &range);
         vm.rmap.end(guard);
         vm.rmap.tidy(vm, self);
+    }
+
+    /// Unlinks the table around `va` in which no entry was left, and those above it that are empty then.
+    fn unlink_empty<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        pin: &ksync::CpuPin,
+        va: u64,
+        gather: &mut Gather<'p>,
+    ) {
+        let unlinked = self.prune(vm, pin, va, 2);
+        if !unlinked.is_empty() {
+            gather.record(self, va);
+            gather.free_list_later(vm, unlinked);
+        }
+    }
+
+    /// As [`drop_range`](Pmap::drop_range), for one page, which stays if its list is held. Waits for nothing but the table, and
+    /// makes no flush that another operation is to make. Returns whether the page stays because it is wired, or in a leaf of
+    /// 2 MiB.
+    #[cfg(feature = "pv-obm")]
+    pub(crate) fn try_drop_page<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        va: u64,
+        gather: &mut Gather<'p>,
+        mut on_page: impl FnMut(Pfn, Pte),
+    ) -> bool {
+        let (pin, page) = (ksync::pin(), va..va + PAGE_SIZE as u64);
+        let leaf = match self.walk(vm, &pin, va) {
+            Ok(leaf) => leaf,
+            Err(miss) => return matches!(miss, Miss::Large { .. }),
+        };
+        if leaf.table.get(slot(va, 1)).any(Pte::WIRED) {
+            return true;
+        }
+        gather.over(self, page.clone(), Loss::Frames);
+        let looked = self.remove_in(vm, leaf.table, page, gather, true, &mut on_page);
+        if looked == Looked::Emptied {
+            self.unlink_empty(vm, &pin, va, gather);
+        }
+        false
     }
 
     /// Removes the entries that one level-1 table has in `span`, but for wired ones if `spare_wired`. Takes the table's

@@ -11,15 +11,17 @@
 use core::mem::{ManuallyDrop, size_of};
 use core::ptr;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU32, AtomicU64,
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use rust_alloc::sync::Arc;
 
-use crate::Machine;
-use crate::page::{PAGE_SIZE, Pfn, zero_frame};
+use super::pmaps::Pmaps;
+use crate::alloc::{NoMemory, Rights};
+use crate::page::{Flags, PAGE_SIZE, Pfn, State, zero_frame};
 use crate::pmap::Pmap;
+use crate::{Machine, Vm};
 
 /// Entries of a chunk.
 pub(super) const ENTRIES: usize = 168;
@@ -233,10 +235,17 @@ impl Chunk {
     }
 }
 
-/// Access to the frames that are chunks.
+/// The frames that are chunks.
 pub(super) struct Frames {
     /// The direct map's address of frame 0, whether that exists or not. Constant.
     base: *mut u8,
+    /// Most chunks at once, 0 for any number. Constant once there are chunks.
+    limit: AtomicUsize,
+    /// Numbers of chunks that were made, and that have gone, if they are limited: without a limit, no line is written by all CPUs.
+    made: AtomicUsize,
+    gone: AtomicUsize,
+    /// The pmaps that have chunks.
+    pub(super) pmaps: Pmaps,
 }
 
 // SAFETY: the memory is accessed as atomics alone.
@@ -250,7 +259,59 @@ impl Frames {
         let base = machine.frame(frame).as_ptr();
         Frames {
             base: base.wrapping_sub(frame.index() * PAGE_SIZE),
+            limit: AtomicUsize::new(0),
+            made: AtomicUsize::new(0),
+            gone: AtomicUsize::new(0),
+            pmaps: Pmaps::new(machine.ncpus()),
         }
+    }
+
+    /// Sets the most chunks at once, 0 for any number. There is none yet.
+    pub(super) fn set_limit(&self, chunks: usize) {
+        self.limit.store(chunks, Relaxed);
+    }
+
+    /// A frame for a chunk. Neither sleeps nor reclaims.
+    ///
+    /// # Errors
+    /// No memory, or there are as many chunks as may be.
+    pub(super) fn alloc<M: Machine>(&self, vm: &Vm<M>) -> Result<Pfn, NoMemory> {
+        let limit = self.limit.load(Relaxed);
+        let one_more = |made: usize| {
+            let in_use = made - self.gone.load(Relaxed).min(made);
+            (in_use < limit).then_some(made + 1)
+        };
+        if limit != 0 && self.made.fetch_update(Relaxed, Relaxed, one_more).is_err() {
+            return Err(NoMemory);
+        }
+        let Ok(frame) = vm.alloc.alloc(&ksync::pin(), Rights::Table) else {
+            self.count_gone();
+            return Err(NoMemory);
+        };
+        vm.pages
+            .get(frame)
+            .init_flags(State::Kernel, Flags::empty());
+        Ok(frame)
+    }
+
+    /// Frees the frame of a chunk that is in no list, and of which no entry is used.
+    pub(super) fn free<M: Machine>(&self, vm: &Vm<M>, chunk: Pfn) {
+        debug_assert!(self.chunk(chunk).free() == ENTRIES);
+        vm.alloc.free(&ksync::pin(), chunk);
+        self.count_gone();
+    }
+
+    fn count_gone(&self) {
+        if self.limit.load(Relaxed) != 0 {
+            self.gone.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Changes whenever a chunk was made, or has gone, if they are limited.
+    pub(super) fn changes(&self) -> usize {
+        self.made
+            .load(Relaxed)
+            .wrapping_add(self.gone.load(Relaxed))
     }
 
     /// Makes a chunk of a frame that the caller owns. All entries are free.

@@ -1,17 +1,22 @@
 //! The chunks of a pmap, and room in them.
 //!
-//! The chunks with free entries come first, but for those whose entries were freed since the list was last put in order:
+//! The chunks with free entries come first, and the others in the order in which they were filled, but for those whose entries were freed since the list was last put in order:
 //! an operation that takes entries out, perhaps another process's scan, only counts them. When a quarter of all entries was
 //! freed since, the list is put in order, and chunks without used entries are freed: by the end of a removal, or when no
 //! room is found. So an entry is found in a constant number of steps on average.
+//!
+//! A reclaimer takes a chunk away, out of the list, so that nothing of it is reserved while the reclaimer empties it.
+//! The operation that forgets the pmap waits until it is brought back, or is the reclaimer's: a chunk that is away is not freed, and
+//! its entries lead to a pmap as long as there are any.
 
 use ksync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use ksync::{Spin, lock_class};
 use rust_alloc::sync::Arc;
 
 use super::chunk::{Chunk, ENTRIES, Frames, Place, Reserved};
-use crate::alloc::{NoMemory, Rights};
-use crate::page::{Flags, Pfn, State};
+use super::pmaps;
+use crate::alloc::NoMemory;
+use crate::page::Pfn;
 use crate::pmap::Pmap;
 use crate::{Machine, Vm};
 
@@ -28,6 +33,9 @@ pub struct PmapChunks {
     freed: AtomicUsize,
     /// Whether the pmap was forgotten: no entry is listed any more. Set under the lock of the list, and never reset.
     forgotten: AtomicBool,
+    /// Whether a reclaimer, of which there is one at a time, has taken a chunk away. Guarded by the lock of the list.
+    away: AtomicBool,
+    link: pmaps::Link,
 }
 
 /// The chunks, linked through themselves.
@@ -66,18 +74,39 @@ impl List {
         Some(chunk)
     }
 
-    /// Reserves entries in one of the first two chunks, of which a full one becomes the last.
-    fn reserve(&mut self, frames: &Frames, entries: usize) -> Option<Reserved> {
-        for _ in 0..2 {
-            let first = self.first?;
-            let found = frames.chunk(first).reserve(first, entries);
-            if found.is_some() || self.len == 1 {
-                return found;
-            }
+    /// Adds a chunk that is to be filled next. The one that was filled until now goes behind those that were filled before.
+    fn push_filling(&mut self, frames: &Frames, chunk: Pfn) {
+        if let Some(first) = self.first
+            && frames.chunk(first).free() == 0
+        {
             self.pop(frames);
             self.push_last(frames, first);
         }
-        None
+        self.push_first(frames, chunk);
+    }
+
+    /// Takes the first chunk after the one that was filled last, or that one if there is no other.
+    fn pop_oldest(&mut self, frames: &Frames) -> Option<Pfn> {
+        let first = self.pop(frames)?;
+        let Some(oldest) = self.pop(frames) else {
+            return Some(first);
+        };
+        self.push_first(frames, first);
+        Some(oldest)
+    }
+
+    /// Reserves entries in one of the first two chunks. If it is the second, which is the first from then on, the other becomes
+    /// the last.
+    fn reserve(&mut self, frames: &Frames, entries: usize) -> Option<Reserved> {
+        let first = self.first?;
+        if let Some(found) = frames.chunk(first).reserve(first, entries) {
+            return Some(found);
+        }
+        let second = frames.chunk(first).next()?;
+        let found = frames.chunk(second).reserve(second, entries)?;
+        self.pop(frames);
+        self.push_last(frames, first);
+        Some(found)
     }
 
     /// Puts chunks with free entries first, and calls `gone` with those that have no others.
@@ -129,13 +158,87 @@ impl PmapChunks {
                 return Ok(found);
             }
         }
-        let frame = vm.alloc.alloc(&ksync::pin(), Rights::Table)?;
-        vm.pages
-            .get(frame)
-            .init_flags(State::Kernel, Flags::empty());
+        self.be_found(frames, pmap);
+        let frame = frames.alloc(vm)?;
         frames.make(&vm.machine, frame, pmap);
-        list.push_first(frames, frame);
+        list.push_filling(frames, frame);
         list.reserve(frames, entries).ok_or(NoMemory)
+    }
+
+    /// Lets reclaimers find the pmap, which is about to get a chunk. The list is locked.
+    fn be_found(&self, frames: &Frames, pmap: &Arc<Pmap>) {
+        if !self.link.is_listed() {
+            frames.pmaps.enter(&ksync::pin(), pmap);
+        }
+    }
+
+    /// Makes a frame that the caller owns a chunk of the pmap, and reserves up to `entries` entries of it. If the pmap was
+    /// forgotten, frees the frame, and reserves nothing.
+    pub(super) fn adopt<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        frames: &Frames,
+        pmap: &Arc<Pmap>,
+        frame: Pfn,
+        entries: usize,
+    ) -> Reserved {
+        let mut list = self.list.lock();
+        if self.is_forgotten() {
+            frames.free(vm, frame);
+            return Reserved::NONE;
+        }
+        self.be_found(frames, pmap);
+        frames.make(&vm.machine, frame, pmap);
+        list.push_filling(frames, frame);
+        list.reserve(frames, entries).unwrap_or(Reserved::NONE)
+    }
+
+    /// Takes a chunk away from a pmap that was not forgotten: the one that was filled least recently; or the one that is
+    /// being filled, if that is said, or it is alone. No other chunk of the pmap is away.
+    pub(super) fn take_away(&self, frames: &Frames, being_filled: bool) -> Option<Pfn> {
+        let mut list = self.list.lock();
+        if self.is_forgotten() {
+            return None;
+        }
+        let chunk = if being_filled {
+            list.pop(frames)
+        } else {
+            list.pop_oldest(frames)
+        };
+        debug_assert!(!self.away.load(Relaxed), "two chunks are away");
+        self.away.store(chunk.is_some(), Relaxed);
+        chunk
+    }
+
+    /// Brings a chunk back that was taken away, behind the others. If none of its entries is
+    /// used it is the caller's, and this returns true.
+    pub(super) fn bring_back(&self, frames: &Frames, chunk: Pfn) -> bool {
+        let mut list = self.list.lock();
+        self.away.store(false, Relaxed);
+        let empty = frames.chunk(chunk).free() == ENTRIES;
+        if !empty {
+            list.push_last(frames, chunk);
+        }
+        empty
+    }
+
+    /// Brings a chunk back that was taken away, before the others, and reserves up to `entries` entries of it, if any is free
+    /// and the pmap was not forgotten.
+    pub(super) fn bring_back_for(
+        &self,
+        frames: &Frames,
+        chunk: Pfn,
+        entries: usize,
+    ) -> Option<Reserved> {
+        let mut list = self.list.lock();
+        self.away.store(false, Relaxed);
+        let wanted = if self.is_forgotten() { 0 } else { entries };
+        let found = frames.chunk(chunk).reserve(chunk, wanted);
+        match found {
+            Some(_) => list.push_filling(frames, chunk),
+            None => list.push_last(frames, chunk),
+        }
+        found
     }
 
     /// Whether so many entries of `chunks` chunks were freed that it is time to look which are empty.
@@ -146,8 +249,7 @@ impl PmapChunks {
 
     fn put_in_order<M: Machine>(&self, vm: &Vm<M>, frames: &Frames, list: &mut List) {
         self.freed.store(0, Relaxed);
-        let pin = ksync::pin();
-        list.put_in_order(frames, |chunk| vm.alloc.free(&pin, chunk));
+        list.put_in_order(frames, |chunk| frames.free(vm, chunk));
     }
 
     /// Frees chunks of which no entry is used, if many entries were freed.
@@ -162,10 +264,28 @@ impl PmapChunks {
         }
     }
 
-    /// From now on no entry is reserved.
+    /// Frees all chunks of which no entry is used, and puts those with free entries first.
+    pub(super) fn tidy_all<M: Machine>(&self, vm: &Vm<M>, frames: &Frames) {
+        let mut list = self.list.lock();
+        if !self.is_forgotten() {
+            self.put_in_order(vm, frames, &mut list);
+        }
+    }
+
+    /// From now on no entry is reserved, and no reclaimer has a chunk.
     pub(super) fn forget(&self) {
-        let _list = self.list.lock();
+        let list = self.list.lock();
         self.forgotten.store(true, Relaxed);
+        drop(list);
+        // The reclaimer waits for nothing that waits for this.
+        while self.is_one_away() {
+            ksync::doze();
+        }
+    }
+
+    fn is_one_away(&self) -> bool {
+        let _list = self.list.lock();
+        self.away.load(Relaxed)
     }
 
     /// Calls `visit` for each entry that is reserved or listed. The list is locked meanwhile, unless the pmap was forgotten:
@@ -182,24 +302,32 @@ impl PmapChunks {
         }
     }
 
-    /// Frees all chunks of a pmap that was forgotten, and of which no entry is used.
-    pub(super) fn free_all<M: Machine>(&self, vm: &Vm<M>, frames: &Frames) {
+    /// Frees all chunks of `pmap`, whose these are, which was forgotten, and of which no entry is used. It ends: a reclaimer that
+    /// finds it until then knows that there will be room soon.
+    pub(super) fn free_all<M: Machine>(&self, vm: &Vm<M>, frames: &Frames, pmap: &Pmap) {
         debug_assert!(self.is_forgotten());
         let mut list = core::mem::take(&mut *self.list.lock());
         while let Some(chunk) = list.pop(frames) {
-            debug_assert!(frames.chunk(chunk).free() == ENTRIES);
-            vm.alloc.free(&ksync::pin(), chunk);
+            frames.free(vm, chunk);
         }
+        frames.pmaps.leave(pmap);
     }
 
-    /// Number of chunks.
+    /// Number of chunks that are not away.
     pub(super) fn len(&self) -> usize {
         self.list.lock().len
+    }
+
+    /// The link in the list of pmaps.
+    pub(super) fn link(&self) -> &pmaps::Link {
+        &self.link
     }
 }
 
 impl Drop for PmapChunks {
     fn drop(&mut self) {
         debug_assert!(self.len() == 0, "a pmap was dropped with pv entries");
+        // Also in a release: the list leads to it.
+        assert!(!self.link.is_listed(), "a pmap was dropped unforgotten");
     }
 }

@@ -5,6 +5,8 @@
 //! | `chunk` | frames of entries: what is stored |
 //! | `chunks` | a pmap's chunks: where entries come from |
 //! | `list` | a page's list |
+//! | `pmaps` | lists of the pmaps that have chunks |
+//! | `reclaim` | entries of other pmaps, when no chunk is to be had |
 //! | `obm` | the design with a mutex of one byte for each page |
 #![expect(
     unsafe_code,
@@ -15,6 +17,10 @@ mod chunk;
 mod chunks;
 mod list;
 mod obm;
+mod pmaps;
+mod reclaim;
 
 pub use self::chunks::{PmapChunks, PvChunksLock};
 pub use self::obm::{PvListLock, PvObm};
+pub use self::pmaps::PvPmapsLock;
+pub use self::reclaim::PvReclaimLock;

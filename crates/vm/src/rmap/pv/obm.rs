@@ -17,6 +17,7 @@ use super::super::{Hold, ReverseMap, Visit, Visitor};
 use super::chunk::{Frames, Place, Reserved};
 use super::chunks::PmapChunks;
 use super::list::PageEntries;
+use super::reclaim::Reclaimer;
 use crate::alloc::NoMemory;
 use crate::object::Object;
 use crate::page::{Page, PageArray, Pfn};
@@ -34,7 +35,8 @@ const PARTS: usize = 3;
 
 /// See the module.
 pub struct PvObm {
-    frames: Frames,
+    pub(super) frames: Frames,
+    pub(super) reclaimer: Reclaimer,
     pages: PageArray,
 }
 
@@ -43,9 +45,9 @@ pub struct Operation;
 
 /// Entries that are reserved.
 pub struct Ticket<'p> {
-    map: &'p PvObm,
-    pmap: &'p Arc<Pmap>,
-    parts: [Cell<Reserved>; PARTS],
+    pub(super) map: &'p PvObm,
+    pub(super) pmap: &'p Arc<Pmap>,
+    pub(super) parts: [Cell<Reserved>; PARTS],
 }
 
 impl Ticket<'_> {
@@ -59,7 +61,7 @@ impl Ticket<'_> {
     }
 
     /// Reserves up to `entries` more, in parts that have none.
-    fn fill<M: Machine>(&self, vm: &Vm<M>, entries: usize) -> Result<(), NoMemory> {
+    pub(super) fn fill<M: Machine>(&self, vm: &Vm<M>, entries: usize) -> Result<(), NoMemory> {
         let mut missing = entries;
         for part in &self.parts {
             if missing == 0 {
@@ -291,6 +293,7 @@ impl ReverseMap for PvObm {
     fn new<M: Machine>(machine: &M, pages: PageArray, frame: Pfn) -> PvObm {
         PvObm {
             frames: Frames::new(machine, frame),
+            reclaimer: Reclaimer::default(),
             pages,
         }
     }
@@ -317,7 +320,9 @@ impl ReverseMap for PvObm {
             pmap,
             parts: [const { Cell::new(Reserved::NONE) }; PARTS],
         };
-        ticket.fill(vm, entries)?;
+        if ticket.fill(vm, entries).is_err() {
+            self.reclaim_for(vm, &ticket, entries)?;
+        }
         Ok(ticket)
     }
 
@@ -403,7 +408,7 @@ impl ReverseMap for PvObm {
             }
             ksync::doze();
         }
-        chunks.free_all(vm, &self.frames);
+        chunks.free_all(vm, &self.frames, pmap);
     }
 
     fn scan(&self, _: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
