@@ -64,12 +64,16 @@ fn reverse_maps(root: &Path, totals: &mut Totals) -> Result<()> {
             &["model", "lists"][..],
         ),
         ("a faulty reverse map", "faulty-rmap", &["model"]),
-        ("the reverse map pv-obm", "pv-obm", &["model", "pv_lists"]),
+        (
+            "the reverse map pv-obm",
+            "pv-obm",
+            &["model", "pv_lists", "pv_reclaim"],
+        ),
     ];
     for (what, map, tests) in maps {
         totals.add(cargo_test(what, cargo(root, &on(map, tests)))?);
     }
-    let mut models = cargo(root, &on("pv-obm", &["shuttle_lists"]));
+    let mut models = cargo(root, &on("pv-obm", &["shuttle_lists", "shuttle_pv"]));
     models.arg("--release");
     model_settings(root, "shuttle", &mut models);
     totals.add(cargo_test("models of pv-obm (shuttle)", models)?);
