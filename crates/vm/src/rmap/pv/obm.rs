@@ -75,16 +75,21 @@ impl Ticket<'_> {
         }
         Ok(())
     }
-}
 
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
+    /// Gives all entries back.
+    pub(super) fn clear(&self) {
         for part in &self.parts {
-            let reserved = part.get();
+            let reserved = part.replace(Reserved::NONE);
             if reserved.len() != 0 {
                 self.map.frames.chunk(reserved.chunk).give_back(reserved);
             }
         }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
@@ -189,13 +194,16 @@ impl PvObm {
         }
         let list = PageEntries::of(&self.frames, page);
         match list.find(pmap, va) {
-            Some(place) => {
-                list.remove(place);
-                self.give_back(pmap, place);
-            }
+            Some(place) => self.remove(list, pmap, place),
             // A scan that found the root closed has unlisted it.
             None => debug_assert!(pmap.root().is_none(), "the entry at {va:#x} was not listed"),
         }
+    }
+
+    /// Takes an entry of `pmap` out of a list, which is held.
+    fn remove(&self, list: PageEntries<'_>, pmap: &Pmap, place: Place) {
+        list.remove(place);
+        self.give_back(pmap, place);
     }
 
     fn give_back(&self, pmap: &Pmap, place: Place) {
@@ -261,8 +269,7 @@ impl PvObm {
             let pmap = chunk.pmap();
             let visited = visit(n, &pmap, chunk.entry(place).va());
             if visited == Visit::Gone {
-                list.remove(place);
-                self.give_back(&pmap, place);
+                self.remove(list, &pmap, place);
             }
             visited != Visit::Stop
         })
@@ -274,8 +281,7 @@ impl PvObm {
         let _guard = page.list_lock().lock::<PvListLock>();
         // A scan may have taken it out meanwhile; nothing enters it again.
         if self.frames.entry(place).page() == Some(pfn) {
-            PageEntries::of(&self.frames, page).remove(place);
-            self.give_back(pmap, place);
+            self.remove(PageEntries::of(&self.frames, page), pmap, place);
         }
     }
 }

@@ -59,16 +59,6 @@ impl Ticket<'_> {
         self.parts.iter().map(|part| part.get().len()).sum()
     }
 
-    /// Gives all entries back.
-    fn clear(&self) {
-        for part in &self.parts {
-            let reserved = part.replace(Reserved::NONE);
-            if reserved.len() != 0 {
-                self.map.frames.chunk(reserved.chunk).give_back(reserved);
-            }
-        }
-    }
-
     /// Adds what was reserved, in place of a part that has none.
     fn add(&self, reserved: Reserved) {
         let free = self.parts.iter().find(|part| part.get().len() == 0);
