@@ -122,6 +122,12 @@ impl List {
     }
 }
 
+impl AsRef<PmapChunks> for PmapChunks {
+    fn as_ref(&self) -> &PmapChunks {
+        self
+    }
+}
+
 impl PmapChunks {
     /// Whether the pmap was forgotten.
     pub(super) fn is_forgotten(&self) -> bool {

@@ -5,6 +5,7 @@
 //! | `chunk` | frames of entries: what is stored |
 //! | `chunks` | a pmap's chunks: where entries come from |
 //! | `list` | a page's list |
+//! | `lists` | what the designs share |
 //! | `pmaps` | lists of the pmaps that have chunks |
 //! | `reclaim` | entries of other pmaps, when no chunk is to be had |
 //! | `obm` | the design with a mutex of one byte for each page |
@@ -16,11 +17,13 @@
 mod chunk;
 mod chunks;
 mod list;
+mod lists;
 mod obm;
 mod pmaps;
 mod reclaim;
 
 pub use self::chunks::{PmapChunks, PvChunksLock};
+pub use self::lists::{InTheWay, Lists, Ticket};
 pub use self::obm::{PvListLock, PvObm};
 pub use self::pmaps::PvPmapsLock;
 pub use self::reclaim::PvReclaimLock;

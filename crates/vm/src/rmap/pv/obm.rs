@@ -8,15 +8,15 @@
 //! waits for tables alone, whose holders never wait for a list. So there is no cycle of waits.
 //! `doc/vm-reverse-maps.md` has the time lines.
 
-use core::cell::Cell;
+use core::ops::Deref;
 
 use ksync::{ByteMutexGuard, ByteRun, lock_class};
 use rust_alloc::sync::Arc;
 
 use super::super::{Hold, ReverseMap, Visit, Visitor};
-use super::chunk::{Frames, Place, Reserved};
 use super::chunks::PmapChunks;
 use super::list::PageEntries;
+use super::lists::{Change, InTheWay, Lists, Ticket, chunks_of};
 use super::reclaim::Reclaimer;
 use crate::alloc::NoMemory;
 use crate::object::Object;
@@ -30,84 +30,22 @@ lock_class!(
     pub PvListLock, "pv list", rank = 92
 );
 
-/// Parts that a ticket has: what is reserved of one word of a chunk each.
-const PARTS: usize = 3;
-
 /// See the module.
 pub struct PvObm {
-    pub(super) frames: Frames,
+    pub(super) lists: Lists,
     pub(super) reclaimer: Reclaimer,
-    pages: PageArray,
+}
+
+impl Deref for PvObm {
+    type Target = Lists;
+
+    fn deref(&self) -> &Lists {
+        &self.lists
+    }
 }
 
 /// An operation on a pmap holds nothing.
 pub struct Operation;
-
-/// Entries that are reserved.
-pub struct Ticket<'p> {
-    pub(super) map: &'p PvObm,
-    pub(super) pmap: &'p Arc<Pmap>,
-    pub(super) parts: [Cell<Reserved>; PARTS],
-}
-
-impl Ticket<'_> {
-    fn take(&self) -> Option<Place> {
-        self.parts.iter().find_map(|part| {
-            let mut reserved = part.get();
-            let place = reserved.take();
-            part.set(reserved);
-            place
-        })
-    }
-
-    /// Reserves up to `entries` more, in parts that have none.
-    pub(super) fn fill<M: Machine>(&self, vm: &Vm<M>, entries: usize) -> Result<(), NoMemory> {
-        let mut missing = entries;
-        for part in &self.parts {
-            if missing == 0 {
-                break;
-            }
-            if part.get().len() == 0 {
-                let chunks = self.pmap.listed();
-                part.set(chunks.reserve(vm, &self.map.frames, self.pmap, missing)?);
-                missing -= part.get().len();
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives all entries back.
-    pub(super) fn clear(&self) {
-        for part in &self.parts {
-            let reserved = part.replace(Reserved::NONE);
-            if reserved.len() != 0 {
-                self.map.frames.chunk(reserved.chunk).give_back(reserved);
-            }
-        }
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
-/// What is in the way: the list of the page in this frame, or nothing that lasts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InTheWay(Pfn);
-
-impl InTheWay {
-    const NOTHING: InTheWay = InTheWay(Pfn::NONE);
-}
-
-/// What becomes of an entry whose list is held.
-#[derive(Clone, Copy)]
-enum Change<'h> {
-    Enter(&'h Arc<Pmap>, Place, u64),
-    Grow,
-    Leave(&'h Pmap, u64),
-}
 
 /// The list of one page, held, or the lists of a run.
 pub struct Holding<'h> {
@@ -135,8 +73,8 @@ impl Hold for Holding<'_> {
 
     #[inline]
     fn undo(self) {
-        if let Held::Page(_, _guard, Change::Enter(pmap, place, _)) = self.what {
-            self.map.give_back(pmap, place);
+        if let Held::Page(_, _guard, change) = self.what {
+            self.map.undo(change);
         }
     }
 }
@@ -186,43 +124,6 @@ impl Drop for Run<'_> {
 }
 
 impl PvObm {
-    /// Takes an entry out of the list of `page`, which is held, unless its pmap was forgotten: then it is in no list, or about
-    /// to leave it, and the frame may have another use.
-    fn unlist(&self, page: &Page, pmap: &Pmap, va: u64) {
-        if pmap.listed().is_forgotten() {
-            return;
-        }
-        let list = PageEntries::of(&self.frames, page);
-        match list.find(pmap, va) {
-            Some(place) => self.remove(list, pmap, place),
-            // A scan that found the root closed has unlisted it.
-            None => debug_assert!(pmap.root().is_none(), "the entry at {va:#x} was not listed"),
-        }
-    }
-
-    /// Takes an entry of `pmap` out of a list, which is held.
-    fn remove(&self, list: PageEntries<'_>, pmap: &Pmap, place: Place) {
-        list.remove(place);
-        self.give_back(pmap, place);
-    }
-
-    fn give_back(&self, pmap: &Pmap, place: Place) {
-        pmap.listed().note_freed();
-        self.frames.chunk(place.chunk).give_back_one(place);
-    }
-
-    /// Makes a change, under the page's list.
-    fn settle(&self, page: &Page, change: Change<'_>) {
-        match change {
-            Change::Enter(_, place, va) => {
-                let list = PageEntries::of(&self.frames, page);
-                list.push(self.pages.pfn(page), place, va);
-            }
-            Change::Grow => debug_assert!(false, "an entry that gains rights is listed already"),
-            Change::Leave(pmap, va) => self.unlist(page, pmap, va),
-        }
-    }
-
     #[inline]
     fn try_hold<'h>(&'h self, page: &'h Page, change: Change<'h>) -> Result<Holding<'h>, InTheWay> {
         Ok(Holding {
@@ -235,30 +136,6 @@ impl PvObm {
     fn try_lock<'h>(&self, page: &'h Page) -> Result<ByteMutexGuard<'h, PvListLock>, InTheWay> {
         let guard = page.list_lock().try_lock();
         guard.ok_or_else(|| InTheWay(self.pages.pfn(page)))
-    }
-
-    /// Calls `visit` with the frame and the address of each entry of a pmap that is listed, and returns how many are
-    /// reserved beside these. Exact while nothing is entered or removed. For tests and reports.
-    pub fn for_each_listed(&self, pmap: &Pmap, mut visit: impl FnMut(Pfn, u64)) -> usize {
-        let mut reserved = 0;
-        pmap.listed().for_each_used(&self.frames, |chunk, place| {
-            let entry = chunk.entry(place);
-            match entry.page() {
-                Some(page) => visit(page, entry.va()),
-                None => reserved += 1,
-            }
-        });
-        reserved
-    }
-
-    /// Number of frames of a pmap that hold entries.
-    pub fn chunks(&self, pmap: &Pmap) -> usize {
-        pmap.listed().len()
-    }
-
-    /// Number of entries of a page.
-    pub fn entries(&self, page: &Page) -> usize {
-        page.list().count()
     }
 
     /// Visits the entries of page `n`, whose list is held, and unlists those that are gone. Returns whether all were visited.
@@ -274,16 +151,6 @@ impl PvObm {
             visited != Visit::Stop
         })
     }
-
-    /// Unlists a listed entry of a pmap that was forgotten, under the list of the page that it is said to map.
-    fn forget_entry(&self, pfn: Pfn, pmap: &Pmap, place: Place) {
-        let page = self.pages.get(pfn);
-        let _guard = page.list_lock().lock::<PvListLock>();
-        // A scan may have taken it out meanwhile; nothing enters it again.
-        if self.frames.entry(place).page() == Some(pfn) {
-            self.remove(PageEntries::of(&self.frames, page), pmap, place);
-        }
-    }
 }
 
 impl ReverseMap for PvObm {
@@ -298,9 +165,8 @@ impl ReverseMap for PvObm {
 
     fn new<M: Machine>(machine: &M, pages: PageArray, frame: Pfn) -> PvObm {
         PvObm {
-            frames: Frames::new(machine, frame),
+            lists: Lists::new(machine, pages, frame),
             reclaimer: Reclaimer::default(),
-            pages,
         }
     }
 
@@ -311,7 +177,7 @@ impl ReverseMap for PvObm {
 
     #[inline]
     fn tidy<M: Machine>(&self, vm: &Vm<M>, pmap: &Pmap) {
-        pmap.listed().tidy(vm, &self.frames);
+        self.lists.tidy(vm, pmap);
     }
 
     fn prepare<'p, M: Machine>(
@@ -321,11 +187,7 @@ impl ReverseMap for PvObm {
         pmap: &'p Arc<Pmap>,
         entries: usize,
     ) -> Result<Ticket<'p>, NoMemory> {
-        let ticket = Ticket {
-            map: self,
-            pmap,
-            parts: [const { Cell::new(Reserved::NONE) }; PARTS],
-        };
+        let ticket = self.ticket(pmap);
         if ticket.fill(vm, entries).is_err() {
             self.reclaim_for(vm, &ticket, entries)?;
         }
@@ -398,20 +260,14 @@ impl ReverseMap for PvObm {
     }
 
     fn forget_pmap<M: Machine>(&self, vm: &Vm<M>, pmap: &Pmap) {
-        let chunks = pmap.listed();
+        let chunks = chunks_of(pmap);
         chunks.forget();
-        loop {
-            let mut reserved = false;
-            chunks.for_each_used(&self.frames, |chunk, place| {
-                match chunk.entry(place).page() {
-                    Some(pfn) => self.forget_entry(pfn, pmap, place),
-                    // An attempt of a fault, which ends soon, has it.
-                    None => reserved = true,
-                }
-            });
-            if !reserved {
-                break;
-            }
+        let forget = |pfn, place| {
+            let _guard = self.pages.get(pfn).list_lock().lock::<PvListLock>();
+            self.forget_entry(pfn, pmap, place);
+        };
+        // What is reserved an attempt of a fault has, which ends soon.
+        while self.forget_listed(pmap, forget) {
             ksync::doze();
         }
         chunks.free_all(vm, &self.frames, pmap);

@@ -26,7 +26,8 @@ use rust_alloc::sync::Arc;
 
 use super::super::{Scan, note};
 use super::chunk::{ENTRIES, Reserved};
-use super::obm::{PvObm, Ticket};
+use super::lists::Ticket;
+use super::obm::PvObm;
 use crate::alloc::NoMemory;
 use crate::page::Pfn;
 use crate::pmap::Pmap;
