@@ -46,9 +46,15 @@ pub fn check<'p>(vm: &Vm<Sim>, pmaps: impl Iterator<Item = &'p Pmap>) {
 }
 
 /// See above. Frames of entries are free where a pmap has none.
-#[cfg(feature = "pv-obm")]
+#[cfg(any(feature = "pv-obm", feature = "pv-stock"))]
 pub fn check<'p>(vm: &Vm<Sim>, pmaps: impl Iterator<Item = &'p Pmap>) {
+    #[cfg(feature = "pv-stock")]
+    let mut chunks = 0;
     for pmap in pmaps {
+        #[cfg(feature = "pv-stock")]
+        {
+            chunks += vm.rmap.chunks(pmap);
+        }
         let mut listed = Vec::new();
         let reserved = vm.rmap.for_each_listed(pmap, |pfn, va| {
             let page: *const vm::Page = vm.pages.get(pfn);
@@ -58,8 +64,13 @@ pub fn check<'p>(vm: &Vm<Sim>, pmaps: impl Iterator<Item = &'p Pmap>) {
         assert_eq!(listed, entries(vm, pmap), "listed, and mapped");
         assert_eq!(reserved, 0, "tickets");
     }
+    #[cfg(feature = "pv-stock")]
+    assert_eq!(vm.rmap.all_chunks(), chunks, "chunks in the domains' lists");
     for pfn in (0..vm.pages.len() as u32).map(vm::Pfn) {
+        #[cfg(feature = "pv-obm")]
         let held = vm.pages.find(pfn).is_some_and(vm::Page::is_list_locked);
+        #[cfg(feature = "pv-stock")]
+        let held = vm.rmap.is_list_locked(pfn);
         assert!(!held, "the list of {pfn:?} is held");
     }
 }

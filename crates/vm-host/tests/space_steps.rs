@@ -279,6 +279,10 @@ fn a_page_on_its_way_to_the_front_shadows_nothing() {
 
 /// A fault has found a page in a layer, and enters it after the layer was folded away.
 #[test]
+#[cfg_attr(
+    feature = "pv-stock",
+    ignore = "the fault has the pmap's lock, and folding waits for it"
+)]
 fn a_fault_that_saw_a_layer_before_it_was_folded_starts_again() {
     let lab = one_at_a_time(2048, 2);
     let (space, children) = forked_often(&lab);

@@ -274,6 +274,7 @@ fn a_change_of_one_page_divides_the_leaf() {
                 assert!(
                     matches!(done, Ok(Entered::Replaced(pte)) if pte.pfn() == old && pte.is_dirty())
                 );
+                drop((room, pin));
                 lab.remove(0, 7..8);
             },
             None,

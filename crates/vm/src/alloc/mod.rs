@@ -510,7 +510,7 @@ impl PageAllocator {
             assert!(page.is_hard_busy(), "{pfn:?} freed while not hard-busy");
             assert!(page.object() == 0, "{pfn:?} freed with an identity");
             assert!(page.wire_count() == 0, "{pfn:?} freed while wired");
-            #[cfg(feature = "pv-obm")]
+            #[cfg(feature = "pv")]
             assert!(page.list().is_empty(), "{pfn:?} freed with entries");
             let state = page.state();
             assert!(

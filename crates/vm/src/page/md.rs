@@ -6,7 +6,7 @@
 #[cfg(not(any(loom, shuttle)))]
 use core::mem::ManuallyDrop;
 use core::mem::size_of;
-#[cfg(feature = "pv-obm")]
+#[cfg(feature = "pv")]
 use core::sync::atomic as plain;
 
 use ksync::RawSpin;
@@ -51,7 +51,7 @@ impl TablePart {
 /// The list of a page's entries. All of it is guarded by the list's lock; as a model checker sees that lock, it need not see
 /// these. All zeros are an empty list, and so is what any other use of the frame leaves behind: the first word of a free
 /// frame is 0, and the others count only if it is not.
-#[cfg(feature = "pv-obm")]
+#[cfg(feature = "pv")]
 #[repr(C)]
 #[derive(Default)]
 pub struct ListPart {
@@ -62,11 +62,11 @@ pub struct ListPart {
     unused: [u8; 3],
     /// Number of entries.
     count: plain::AtomicU32,
-    /// For designs that drop the lock and look again.
+    /// Changes with the list, for a design that drops the lock and looks again.
     generation: plain::AtomicU32,
 }
 
-#[cfg(feature = "pv-obm")]
+#[cfg(feature = "pv")]
 impl ListPart {
     /// The place of the first entry.
     pub(crate) fn first(&self) -> (&plain::AtomicU32, &plain::AtomicU8) {
@@ -91,6 +91,20 @@ impl ListPart {
     pub(crate) fn set_count(&self, count: usize) {
         self.count.store(count as u32, Relaxed);
     }
+
+    /// Notes that the list was changed.
+    pub(crate) fn note_change(&self) {
+        if cfg!(feature = "pv-stock") {
+            let before = self.generation.load(Relaxed);
+            self.generation.store(before.wrapping_add(1), Relaxed);
+        }
+    }
+
+    /// A number that is another one when the list has changed.
+    #[cfg(feature = "pv-stock")]
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Relaxed)
+    }
 }
 
 /// See the module.
@@ -99,7 +113,7 @@ impl ListPart {
 pub(super) union MachineDependent {
     table: ManuallyDrop<TablePart>,
     words: ManuallyDrop<[AtomicU32; 4]>,
-    #[cfg(feature = "pv-obm")]
+    #[cfg(feature = "pv")]
     list: ManuallyDrop<ListPart>,
 }
 
@@ -108,7 +122,7 @@ pub(super) union MachineDependent {
 pub(super) struct MachineDependent {
     table: TablePart,
     words: [core::sync::atomic::AtomicU32; SLAB_WORDS],
-    #[cfg(feature = "pv-obm")]
+    #[cfg(feature = "pv")]
     list: ListPart,
 }
 
@@ -124,7 +138,7 @@ impl MachineDependent {
         MachineDependent {
             table: TablePart::new(),
             words: Default::default(),
-            #[cfg(feature = "pv-obm")]
+            #[cfg(feature = "pv")]
             list: ListPart::default(),
         }
     }
@@ -137,7 +151,7 @@ impl MachineDependent {
         &self.words[n]
     }
 
-    #[cfg(feature = "pv-obm")]
+    #[cfg(feature = "pv")]
     pub(super) fn list(&self) -> &ListPart {
         &self.list
     }
@@ -162,7 +176,7 @@ impl MachineDependent {
         unsafe { &self.words[n] }
     }
 
-    #[cfg(feature = "pv-obm")]
+    #[cfg(feature = "pv")]
     pub(super) fn list(&self) -> &ListPart {
         // SAFETY: as in `table`.
         unsafe { &self.list }

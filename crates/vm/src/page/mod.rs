@@ -35,7 +35,7 @@ pub use self::frame::{
     copy_frame, read_frame, with_frame, with_frame_mut, write_frame, zero_frame,
 };
 pub use self::list::PageList;
-#[cfg(feature = "pv-obm")]
+#[cfg(feature = "pv")]
 pub use self::md::ListPart;
 pub use self::md::{SLAB_WORDS, TablePart};
 pub(crate) use self::owner::{hub_of, owner};
@@ -288,7 +288,7 @@ impl Page {
     }
 
     /// The list of the page's entries.
-    #[cfg(feature = "pv-obm")]
+    #[cfg(feature = "pv")]
     pub(crate) fn list(&self) -> &ListPart {
         self.md.list()
     }

@@ -14,7 +14,7 @@ mod faulty;
 mod hold;
 #[cfg(feature = "naive-rmap")]
 pub mod naive;
-#[cfg(feature = "pv-obm")]
+#[cfg(feature = "pv")]
 pub mod pv;
 
 use core::fmt::Debug;
@@ -234,12 +234,14 @@ impl Visit {
     }
 }
 
-#[cfg(not(any(feature = "naive-rmap", feature = "pv-obm")))]
+#[cfg(not(any(feature = "naive-rmap", feature = "pv")))]
 type Chosen = ByBacking;
 #[cfg(feature = "naive-rmap")]
 type Chosen = naive::ByPage;
 #[cfg(feature = "pv-obm")]
 type Chosen = pv::PvObm;
+#[cfg(feature = "pv-stock")]
+type Chosen = pv::PvStock;
 
 /// The reverse map in use.
 #[cfg(not(feature = "faulty-rmap"))]

@@ -117,6 +117,8 @@ pub enum Rmap {
     Backings,
     /// A list for each page, under a mutex of one byte.
     PvObm,
+    /// A list for each page, under locks that are hashed by frame.
+    PvStock,
 }
 
 impl Rmap {
@@ -125,6 +127,7 @@ impl Rmap {
         match self {
             Rmap::Backings => None,
             Rmap::PvObm => Some("pv-obm"),
+            Rmap::PvStock => Some("pv-stock"),
         }
     }
 
@@ -138,7 +141,7 @@ impl Rmap {
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "the kernel's build")]
 pub struct Design {
-    /// the reverse map: backings, or pv-obm as FreeBSD has it
+    /// the reverse map: backings, or pv-obm or pv-stock as FreeBSD has them
     #[arg(long, env, value_enum, default_value_t, hide_possible_values = true)]
     pub rmap: Rmap,
 }

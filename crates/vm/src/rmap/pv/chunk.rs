@@ -62,7 +62,11 @@ pub(super) struct Chunk {
     free: [AtomicU64; WORDS],
     /// The next chunk of the pmap: its frame plus one, 0 for none. Guarded by the lock of the pmap's chunks.
     next: AtomicU32,
-    spare: [u32; 7],
+    /// The chunks before and behind it in the list of its memory domain, where there is one: as `next`. Guarded by that list's
+    /// lock.
+    before: AtomicU32,
+    behind: AtomicU32,
+    spare: [u32; 5],
     entries: [Entry; ENTRIES],
 }
 
@@ -222,6 +226,22 @@ impl Chunk {
         self.next.store(next.map_or(0, |pfn| pfn.0 + 1), Relaxed);
     }
 
+    /// Its neighbours in the list of its memory domain.
+    #[cfg(feature = "pv-stock")]
+    pub(super) fn neighbours(&self) -> (Option<Pfn>, Option<Pfn>) {
+        let read = |field: &AtomicU32| field.load(Relaxed).checked_sub(1).map(Pfn);
+        (read(&self.before), read(&self.behind))
+    }
+
+    #[cfg(feature = "pv-stock")]
+    pub(super) fn set_neighbours(&self, before: Option<Pfn>, behind: Option<Pfn>) {
+        let write = |field: &AtomicU32, chunk: Option<Pfn>| {
+            field.store(chunk.map_or(0, |pfn| pfn.0 + 1), Relaxed);
+        };
+        write(&self.before, before);
+        write(&self.behind, behind);
+    }
+
     /// Whether it is of this pmap.
     pub(super) fn is_of(&self, pmap: &Pmap) -> bool {
         ptr::eq(self.pmap.load(Relaxed), pmap)
@@ -246,6 +266,9 @@ pub(super) struct Frames {
     gone: AtomicUsize,
     /// The pmaps that have chunks.
     pub(super) pmaps: Pmaps,
+    /// All chunks.
+    #[cfg(feature = "pv-stock")]
+    pub(super) lru: super::lru::Lru,
 }
 
 // SAFETY: the memory is accessed as atomics alone.
@@ -263,10 +286,13 @@ impl Frames {
             made: AtomicUsize::new(0),
             gone: AtomicUsize::new(0),
             pmaps: Pmaps::new(machine.ncpus()),
+            #[cfg(feature = "pv-stock")]
+            lru: super::lru::Lru::new(machine.ndomains()),
         }
     }
 
     /// Sets the most chunks at once, 0 for any number. There is none yet.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn set_limit(&self, chunks: usize) {
         self.limit.store(chunks, Relaxed);
     }
@@ -308,6 +334,7 @@ impl Frames {
     }
 
     /// Changes whenever a chunk was made, or has gone, if they are limited.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn changes(&self) -> usize {
         self.made
             .load(Relaxed)

@@ -74,6 +74,11 @@ impl List {
         Some(chunk)
     }
 
+    #[cfg(feature = "pv-stock")]
+    fn iter(&self, frames: &Frames) -> impl Iterator<Item = Pfn> {
+        core::iter::successors(self.first, |chunk| frames.chunk(*chunk).next())
+    }
+
     /// Adds a chunk that is to be filled next. The one that was filled until now goes behind those that were filled before.
     fn push_filling(&mut self, frames: &Frames, chunk: Pfn) {
         if let Some(first) = self.first
@@ -86,6 +91,7 @@ impl List {
     }
 
     /// Takes the first chunk after the one that was filled last, or that one if there is no other.
+    #[cfg(feature = "pv-obm")]
     fn pop_oldest(&mut self, frames: &Frames) -> Option<Pfn> {
         let first = self.pop(frames)?;
         let Some(oldest) = self.pop(frames) else {
@@ -167,19 +173,23 @@ impl PmapChunks {
         self.be_found(frames, pmap);
         let frame = frames.alloc(vm)?;
         frames.make(&vm.machine, frame, pmap);
+        #[cfg(feature = "pv-stock")]
+        frames.lru.push(frames, &vm.pages, frame);
         list.push_filling(frames, frame);
         list.reserve(frames, entries).ok_or(NoMemory)
     }
 
     /// Lets reclaimers find the pmap, which is about to get a chunk. The list is locked.
     fn be_found(&self, frames: &Frames, pmap: &Arc<Pmap>) {
-        if !self.link.is_listed() {
+        // Nothing else reclaims.
+        if cfg!(feature = "pv-obm") && !self.link.is_listed() {
             frames.pmaps.enter(&ksync::pin(), pmap);
         }
     }
 
     /// Makes a frame that the caller owns a chunk of the pmap, and reserves up to `entries` entries of it. If the pmap was
     /// forgotten, frees the frame, and reserves nothing.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn adopt<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -201,6 +211,7 @@ impl PmapChunks {
 
     /// Takes a chunk away from a pmap that was not forgotten: the one that was filled least recently; or the one that is
     /// being filled, if that is said, or it is alone. No other chunk of the pmap is away.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn take_away(&self, frames: &Frames, being_filled: bool) -> Option<Pfn> {
         let mut list = self.list.lock();
         if self.is_forgotten() {
@@ -218,6 +229,7 @@ impl PmapChunks {
 
     /// Brings a chunk back that was taken away, behind the others. If none of its entries is
     /// used it is the caller's, and this returns true.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn bring_back(&self, frames: &Frames, chunk: Pfn) -> bool {
         let mut list = self.list.lock();
         self.away.store(false, Relaxed);
@@ -230,6 +242,7 @@ impl PmapChunks {
 
     /// Brings a chunk back that was taken away, before the others, and reserves up to `entries` entries of it, if any is free
     /// and the pmap was not forgotten.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn bring_back_for(
         &self,
         frames: &Frames,
@@ -255,7 +268,11 @@ impl PmapChunks {
 
     fn put_in_order<M: Machine>(&self, vm: &Vm<M>, frames: &Frames, list: &mut List) {
         self.freed.store(0, Relaxed);
-        list.put_in_order(frames, |chunk| frames.free(vm, chunk));
+        list.put_in_order(frames, |chunk| {
+            #[cfg(feature = "pv-stock")]
+            frames.lru.remove(frames, &vm.pages, chunk);
+            frames.free(vm, chunk);
+        });
     }
 
     /// Frees chunks of which no entry is used, if many entries were freed.
@@ -271,6 +288,7 @@ impl PmapChunks {
     }
 
     /// Frees all chunks of which no entry is used, and puts those with free entries first.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn tidy_all<M: Machine>(&self, vm: &Vm<M>, frames: &Frames) {
         let mut list = self.list.lock();
         if !self.is_forgotten() {
@@ -313,6 +331,8 @@ impl PmapChunks {
     pub(super) fn free_all<M: Machine>(&self, vm: &Vm<M>, frames: &Frames, pmap: &Pmap) {
         debug_assert!(self.is_forgotten());
         let mut list = core::mem::take(&mut *self.list.lock());
+        #[cfg(feature = "pv-stock")]
+        frames.lru.remove_all(frames, &vm.pages, list.iter(frames));
         while let Some(chunk) = list.pop(frames) {
             frames.free(vm, chunk);
         }

@@ -33,6 +33,7 @@ impl<'a> PageEntries<'a> {
         let before = self.part.count();
         self.set_first(Some(place));
         self.part.set_count(before + 1);
+        self.part.note_change();
     }
 
     /// Takes an entry out of the list.
@@ -51,6 +52,7 @@ impl<'a> PageEntries<'a> {
         }
         entry.set_page(None);
         self.part.set_count(self.part.count().saturating_sub(1));
+        self.part.note_change();
     }
 
     /// The entry of `pmap` at `va`.

@@ -110,6 +110,22 @@ impl Lists {
         }
     }
 
+    /// A ticket with room for `entries` entries. Nothing is reclaimed.
+    ///
+    /// # Errors
+    /// No memory.
+    #[cfg(feature = "pv-stock")]
+    pub fn room<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        pmap: &'p Arc<Pmap>,
+        entries: usize,
+    ) -> Result<Ticket<'p>, NoMemory> {
+        let ticket = self.ticket(pmap);
+        ticket.fill(vm, entries)?;
+        Ok(ticket)
+    }
+
     /// Takes an entry out of the list of `page`, which is held, unless its pmap was forgotten: then it is in no list, or about
     /// to leave it, and the frame may have another use.
     pub(super) fn unlist(&self, page: &Page, pmap: &Pmap, va: u64) {

@@ -63,11 +63,13 @@ impl Pmaps {
     }
 
     /// Number of lists.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn lists(&self) -> usize {
         self.0.ncpus()
     }
 
     /// Number of pmaps in a list.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn len(&self, list: usize) -> usize {
         self.0.of(list).lock().len
     }
@@ -112,6 +114,7 @@ impl Pmaps {
     }
 
     /// The pmap at the head of a list, which becomes the last.
+    #[cfg(feature = "pv-obm")]
     pub(super) fn rotate(&self, list: usize) -> Option<Arc<Pmap>> {
         let mut ring = self.0.of(list).lock();
         let head = ring.head?.as_ptr();
