@@ -3,7 +3,7 @@
 //! `state` counts readers in units of READER, beside WRITER and WAITERS. WAITERS is set under the queue's lock, and
 //! while it is set a thread can get the lock only through the queue: so no thread overtakes a waiting writer. When the
 //! last holder releases the lock and WAITERS is set, it hands the lock to the head of the queue: one writer, or all
-//! readers up to the next writer.
+//! readers up to the next writer. Those that only wait are told on the way, and hold nothing.
 //!
 //! With WAITERS set and no holder, only the thread that was the last holder writes `state`: taking the lock and
 //! queueing need the queue's lock, releasing needs a holder.
@@ -116,6 +116,18 @@ impl<T, C: LockClass> RwLock<T, C> {
         }
     }
 
+    /// Sleeps until the lock is free, and does not take it: for an operation that tried where it may not sleep, and tries again
+    /// after this. The guarantee is that of [`ByteMutex::wait`](crate::ByteMutex::wait).
+    #[inline]
+    pub fn wait(&self) {
+        class::may_sleep::<C>();
+        class::acquire::<C>(Order::Ascending);
+        if self.state.load(Relaxed) != 0 {
+            self.lock_slow(Want::Look);
+        }
+        class::release::<C>();
+    }
+
     /// Takes the lock shared if no writer holds it or waits for it; never sleeps.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T, C>> {
@@ -170,6 +182,7 @@ impl<T, C: LockClass> RwLock<T, C> {
             let (next, enters) = match want {
                 Want::Exclusive if state == 0 => (WRITER, true),
                 Want::Shared if state & (WRITER | WAITERS) == 0 => (state + READER, true),
+                Want::Look if state == 0 => (0, true),
                 _ => (state | WAITERS, false),
             };
             match self

@@ -152,6 +152,55 @@ fn mutex_is_free_after_the_last_hand_over() {
     });
 }
 
+/// Two that wait for a lock, and try it then, do not find it in each other's hands.
+#[test]
+fn those_that_wait_for_an_rwlock_leave_it_free() {
+    for shared in [false, true] {
+        model(2, move || {
+            let lock = Arc::new(RwLock::<_, Low>::new(0));
+            let (writer, reader) = match shared {
+                true => (None, lock.try_read()),
+                false => (lock.try_write(), None),
+            };
+            // Not part of the model.
+            let released = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let others = [1, 2].map(|cpu| {
+                let (lock, released) = (lock.clone(), released.clone());
+                spawn(cpu, move || {
+                    lock.wait();
+                    assert!(released.load(SeqCst), "the lock was held all the time");
+                })
+            });
+            released.store(true, SeqCst);
+            drop((writer, reader));
+            *lock.try_write().expect("handed to one that only waits") += 1;
+            others.into_iter().for_each(|t| t.join().unwrap());
+            assert_eq!(*lock.try_write().expect("free"), 1);
+        });
+    }
+}
+
+/// One that waits is told by the holder before a writer, or by that writer.
+#[test]
+fn one_that_waits_beside_a_writer_is_told() {
+    model(2, || {
+        let lock = Arc::new(RwLock::<_, Low>::new(0));
+        let first = lock.try_write().expect("free");
+        let looks = spawn(1, {
+            let lock = lock.clone();
+            move || lock.wait()
+        });
+        let writes = spawn(2, {
+            let lock = lock.clone();
+            move || *lock.write() += 1
+        });
+        drop(first);
+        looks.join().unwrap();
+        writes.join().unwrap();
+        assert_eq!(*lock.try_write().expect("free"), 1);
+    });
+}
+
 #[test]
 fn rwlock_excludes_writers_from_readers() {
     model(2, || {
