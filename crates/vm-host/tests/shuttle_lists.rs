@@ -1,8 +1,8 @@
 //! Lists of entries, where the reverse map has them: what enters, leaves, scans and forgets, each stopped once at each of its
 //! steps while the others run; and in random orders.
 //!
-//! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --features pv-obm --test shuttle_lists`
-#![cfg(all(shuttle, feature = "pv-obm"))]
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --features pv-obm --test shuttle_lists`, or `pv-stock`
+#![cfg(all(shuttle, any(feature = "pv-obm", feature = "pv-stock")))]
 
 use std::sync::Arc;
 

@@ -3,10 +3,10 @@
 //! Guarantee of a scan: it visits every address at which the page was mapped when the scan began, provided that the
 //! caller holds the page hard-busy and has put a full fence after that. It may visit others.
 //!
-//! There are two implementations of [`ReverseMap`]. [`ByBacking`] is the one in use: one record per mapped extent,
-//! nothing per page, no work in a fault. `ByPage` (feature `naive-rmap`) is the obvious one: a list of entries for each
-//! page. It exists so that the same tests check both, and that the calls which such lists need are in their places.
-//! `doc/vm-reverse-maps.md` lists these.
+//! There are four implementations of [`ReverseMap`], of which one is built. [`ByBacking`] is the default: one record per mapped
+//! extent, nothing per page, no work in a fault. `pv::PvObm` and `pv::PvStock` (features `pv-obm`, `pv-stock`) are FreeBSD's
+//! two, with an entry for each mapping. `ByPage` (feature `naive-rmap`) is the obvious one, a list for each page, with which the
+//! tests compare. `doc/vm-reverse-maps.md` lists the calls that they need.
 
 mod backings;
 #[cfg(feature = "faulty-rmap")]
@@ -155,10 +155,13 @@ pub trait ReverseMap: Send + Sync + 'static {
     ) -> Result<Self::Ticket<'p>, NoMemory>;
     /// Makes room for up to `entries` more, without waiting.
     fn top_up<M: Machine>(&self, vm: &Vm<M>, ticket: &Self::Ticket<'_>, entries: usize);
-    /// Before the entry of `va` is filled with `page`. The table is locked, and the entry is empty.
+    /// Before the entry of `va` is filled with `page`. The table is locked, and the entry is empty. Uses up an entry of the
+    /// ticket, which [`Hold::undo`] gives back. Where `page` is not held busy, the caller checks its identity after this, and then
+    /// fills, or undoes.
     ///
     /// # Errors
-    /// The page's list is held, the ticket is used up, or the pmap was [forgotten](ReverseMap::forget_pmap).
+    /// The page's list is held, or the ticket is used up. In some designs, too, the pmap was
+    /// [forgotten](ReverseMap::forget_pmap); in the others that call unlists what is entered late.
     fn enter<'h>(
         &'h self,
         ticket: &'h Self::Ticket<'_>,
@@ -196,7 +199,8 @@ pub trait ReverseMap: Send + Sync + 'static {
     ) -> Result<Self::Hold<'h>, Self::Blocked>;
     /// Waits for what was in the way, or a part of that. Sleeping context, not pinned, with no table locked.
     fn wait(&self, blocked: Self::Blocked);
-    /// Unlists all entries of a pmap whose root is closed, and whose tables are about to be freed. Those are not read.
+    /// Unlists all entries of a pmap whose root is closed, and whose tables are about to be freed. Those are not read. Sleeping
+    /// context, not pinned, with no table locked.
     fn forget_pmap<M: Machine>(&self, vm: &Vm<M>, pmap: &Pmap);
     /// Calls `visit` for each address at which one of the pages, which the caller holds hard-busy, may be mapped, until it
     /// returns [`Visit::Stop`]. Locks of the reverse map are held meanwhile. Returns whether all addresses were visited.

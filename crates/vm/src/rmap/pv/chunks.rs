@@ -296,7 +296,8 @@ impl PmapChunks {
         }
     }
 
-    /// From now on no entry is reserved, and no reclaimer has a chunk.
+    /// From now on no entry is reserved, and no reclaimer has a chunk: sleeps until the one that has brings it back. What is
+    /// reserved already may still be entered.
     pub(super) fn forget(&self) {
         let list = self.list.lock();
         self.forgotten.store(true, Relaxed);

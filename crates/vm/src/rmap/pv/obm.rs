@@ -266,7 +266,7 @@ impl ReverseMap for PvObm {
             let _guard = self.pages.get(pfn).list_lock().lock::<PvListLock>();
             self.forget_entry(pfn, pmap, place);
         };
-        // What is reserved an attempt of a fault has, which ends soon.
+        // What is reserved, the attempt of a fault has that enters it or gives it back soon; or it was just unlisted.
         while self.forget_listed(pmap, forget) {
             ksync::doze();
         }

@@ -350,8 +350,7 @@ impl ReverseMap for PvStock {
         if blocked != InTheWay::NOTHING {
             let bucket = &self.buckets[Self::bucket_of(blocked.0)];
             wait_a_moment(|| bucket.is_write_locked());
-            // Shared, so that all that wait go on at once.
-            drop(bucket.read());
+            bucket.wait();
         }
     }
 
