@@ -40,8 +40,8 @@ pub const RING_AREAS: &[&str] = &["crates", "kernel"];
 /// Files of the largest ring of imports that a crate may have.
 pub const RING: usize = 5;
 
-/// Crates that have a larger one, and its size. As of 24 November 2026; they go as vocabulary gets files of its own.
-pub const RINGS: &[(&str, usize)] = &[("vm", 27)];
+/// Crates that have a larger one, and its size. As of 27 November 2026, with three files of `pv-stock`; they go as vocabulary gets files of its own.
+pub const RINGS: &[(&str, usize)] = &[("vm", 30)];
 
 /// Lints that the workspace denies, by tool.
 pub const DENIED: &[(&str, &str)] = &[

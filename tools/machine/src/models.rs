@@ -45,6 +45,7 @@ fn of_package(dir: &Path, checker: &str, found: &mut Vec<(String, String)>) -> R
 pub fn build_for(command: &mut Command, checker: &str) {
     command
         .env("RUSTFLAGS", format!("--cfg {checker} -C debug-assertions"))
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only")
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
 }

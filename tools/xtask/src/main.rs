@@ -29,7 +29,7 @@ fn dispatch(job: &Job) -> Result<u8> {
         Job::Run(asked) => return run::run(asked),
         Job::Shell(setup) => return run::shell(setup),
         Job::Test(setup) => return test::all(setup),
-        Job::HostTest => return test::host_only(),
+        Job::HostTest(design) => return test::host_only(*design),
         Job::BootTest(asked) => return test::boot_only(asked),
         Job::Soak(asked) => return test::soak(asked),
         Job::Diff(asked) => return diff::run(asked),

@@ -1,6 +1,6 @@
 //! The jobs, and what each may be asked for.
 
-use super::machine::{Build, Image, Kernel, Machine, Sources};
+use super::machine::{Build, Design, Image, Kernel, Machine, Sources};
 use super::values::{Words, kinds, listed, systems, whole};
 use clap::builder::{FalseyValueParser, PossibleValuesParser};
 use clap::{Args, Subcommand};
@@ -23,7 +23,7 @@ pub enum Job {
     /// host tests, boot tests, and a comparison with Linux's answers
     Test(Setup),
     /// host tests alone
-    HostTest,
+    HostTest(Design),
     /// boot tests alone; names as further arguments choose among them
     BootTest(BootTests),
     /// storms for MINUTES of the guest's clock on 4 CPUs, release and debug; vmbench at full size on 8 CPUs, five times
@@ -61,7 +61,7 @@ impl Job {
             Job::Kernel(_)
             | Job::User
             | Job::Image(_)
-            | Job::HostTest
+            | Job::HostTest(_)
             | Job::Bench(_)
             | Job::Commute(_)
             | Job::Diff(_)

@@ -1,7 +1,8 @@
 //! Tests that need no machine: format, lints, unit tests, models.
 
 use super::Totals;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use machine::options::Rmap;
 use machine::progress::{Step, step};
 use machine::{models, toolchain, tools};
 use std::io::{BufRead, BufReader};
@@ -11,11 +12,19 @@ use std::process::{Command, Stdio};
 /// How far apart the places are at which models stop a thread: see `vm_host::one_stop`.
 const STRIDE: &str = "PANTALA_STRIDE";
 
-/// Runs all of them; failures are printed as they come.
+/// Runs those that there are for a kernel with this reverse map; failures are printed as they come. The default's are all, with some
+/// for each of the others; another's are those of the VM on it.
 ///
 /// # Errors
 /// cargo cannot be started.
-pub fn run() -> Result<Totals> {
+pub fn run(rmap: Rmap) -> Result<Totals> {
+    match rmap.feature() {
+        None => run_default(),
+        Some(feature) => run_rival(feature),
+    }
+}
+
+fn run_default() -> Result<Totals> {
     let root = tools::root();
     let user = root.join("user");
     let mut totals = Totals::default();
@@ -37,26 +46,51 @@ pub fn run() -> Result<Totals> {
         "unit tests of the image's programs",
         cargo(&user, &["test", "--no-fail-fast"]),
     )?);
-    for checker in models::CHECKERS {
-        totals.add(checked(&root, checker)?);
-    }
+    totals.add(all_checked(&root)?);
     Ok(totals)
+}
+
+/// All tests of the laboratory, and its models of schedules, on another reverse map.
+fn run_rival(feature: &'static str) -> Result<Totals> {
+    let root = tools::root();
+    let mut totals = cargo_test(
+        &format!("tests of the VM on {feature}"),
+        cargo(&root, &on_map(feature, &[])),
+    )?;
+    let files = models::files(&root, &["crates"], "shuttle")?;
+    let tests: Vec<&str> = files
+        .iter()
+        .filter(|(package, _)| package == "vm-host")
+        .map(|(_, test)| test.as_str())
+        .collect();
+    totals.add(schedules(&root, feature, &tests)?);
+    Ok(totals)
+}
+
+/// What cargo is asked for, to run tests of the laboratory on a reverse map: all, if none is named.
+fn on_map<'a>(map: &'a str, tests: &[&'a str]) -> Vec<&'a str> {
+    let lab = [
+        "test",
+        "--no-fail-fast",
+        "--package",
+        "vm-host",
+        "--features",
+        map,
+    ];
+    let tests = tests.iter().flat_map(|test| ["--test", *test]);
+    lab.into_iter().chain(tests).collect()
+}
+
+/// Models of schedules of the laboratory, on a reverse map.
+fn schedules(root: &Path, map: &str, tests: &[&str]) -> Result<Totals> {
+    let mut models = cargo(root, &on_map(map, tests));
+    models.arg("--release");
+    model_settings(root, "shuttle", &mut models);
+    cargo_test(&format!("models of {map} (shuttle)"), models)
 }
 
 /// The laboratory's random operations on the other reverse maps, and on one with a hole, which must be noticed.
 fn reverse_maps(root: &Path, totals: &mut Totals) -> Result<()> {
-    let on = |map: &'static str, tests: &[&'static str]| {
-        let lab = [
-            "test",
-            "--no-fail-fast",
-            "--package",
-            "vm-host",
-            "--features",
-            map,
-        ];
-        let tests = tests.iter().flat_map(|test| ["--test", *test]);
-        lab.into_iter().chain(tests).collect::<Vec<_>>()
-    };
     let maps = [
         (
             "the naive reverse map",
@@ -69,14 +103,16 @@ fn reverse_maps(root: &Path, totals: &mut Totals) -> Result<()> {
             "pv-obm",
             &["model", "pv_lists", "pv_reclaim"],
         ),
+        (
+            "the reverse map pv-stock",
+            "pv-stock",
+            &["model", "pv_lists", "pv_stock"],
+        ),
     ];
     for (what, map, tests) in maps {
-        totals.add(cargo_test(what, cargo(root, &on(map, tests)))?);
+        totals.add(cargo_test(what, cargo(root, &on_map(map, tests)))?);
     }
-    let mut models = cargo(root, &on("pv-obm", &["shuttle_lists", "shuttle_pv"]));
-    models.arg("--release");
-    model_settings(root, "shuttle", &mut models);
-    totals.add(cargo_test("models of pv-obm (shuttle)", models)?);
+    totals.add(schedules(root, "pv-obm", &["shuttle_lists", "shuttle_pv"])?);
     Ok(())
 }
 
@@ -224,6 +260,19 @@ fn parse_result(line: &str) -> Option<Totals> {
     Some(Totals {
         passed: number("passed")?,
         failed: number("failed")?,
+    })
+}
+
+/// Tests under all model checkers, of which one uses the CPU that the other leaves idle towards the end of a test.
+fn all_checked(root: &Path) -> Result<Totals> {
+    let mut totals = Totals::default();
+    std::thread::scope(|scope| {
+        let checkers = models::CHECKERS.map(|checker| scope.spawn(move || checked(root, checker)));
+        for checker in checkers {
+            let ended = checker.join().map_err(|_| anyhow!("a checker panicked"))?;
+            totals.add(ended?);
+        }
+        Ok(totals)
     })
 }
 

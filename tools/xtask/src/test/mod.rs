@@ -9,7 +9,7 @@ mod miri;
 mod spec;
 
 use anyhow::Result;
-use machine::options::{BootTests, Setup, Soak};
+use machine::options::{BootTests, Design, Setup, Soak};
 
 /// Counts of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Totals {
 /// # Errors
 /// Tests could not be run at all.
 pub fn all(setup: &Setup) -> Result<u8> {
-    let mut totals = host::run()?;
+    let mut totals = host::run(setup.system.kernel.design.rmap)?;
     totals.add(boot::run(setup, &boot::Choice::usual(&[]))?);
     totals.count(crate::diff::test(setup)?);
     Ok(totals.finish())
@@ -64,8 +64,8 @@ pub fn diff_only(setup: &Setup) -> Result<u8> {
 ///
 /// # Errors
 /// They could not be run at all.
-pub fn host_only() -> Result<u8> {
-    Ok(host::run()?.finish())
+pub fn host_only(asked: Design) -> Result<u8> {
+    Ok(host::run(asked.rmap)?.finish())
 }
 
 /// The boot tests alone, those that are named or all.
