@@ -1,6 +1,6 @@
 //! The machine-independent virtual memory system.
 //!
-//! The whole state is one value, a [`Vm`], that the kernel or a test creates: the crate has no statics. It knows no
+//! The whole state is one value, a [`Vm`], that the kernel or a test creates: the crate has no state in statics but the counts of lock classes. It knows no
 //! device, no CPU register and no process; what it needs of the machine is the trait [`Machine`].
 #![no_std]
 extern crate alloc as rust_alloc;

@@ -22,7 +22,7 @@
 //! 5. [`contents`] and the operations of each kind of file ([`regular`], [`dirfile`]), [`mount`], [`context`], [`walk`],
 //!    [`tmpfs`], [`open`], [`exec`].
 //!
-//! The order of locks: file position, mount table, renames, directory, inode, fifo, pipe; then those of the VM.
+//! The order of locks: file position, mount table, renames, directory, exec cache, inode, fifo, pipe; then those of the VM.
 
 #![no_std]
 

@@ -53,11 +53,11 @@ fn introduction(report: &mut Report, settings: &Settings) {
         settings.runs
     );
     report.add(Medium::Page, Text::from(text));
-    report.add(Medium::Page, svg::key());
+    report.add(Medium::Page, svg::key(svg::SYSTEMS, &["Pantala", "Linux"]));
 }
 
 /// What went wrong: where it is seen first, at the top of a page and at the end of a terminal's lines.
-fn failures(report: &mut Report, on: Medium, outcome: &Outcome) {
+pub fn failures(report: &mut Report, on: Medium, outcome: &Outcome) {
     for failure in &outcome.failures {
         report.add(on, Text::of(Style::Bad, format!("failed: {failure}")));
     }
@@ -101,11 +101,13 @@ fn part(report: &mut Report, figures: &Figures, section: &Section) {
     if section.metric != Metric::Rate {
         let row = |case: &&str| Row {
             name: (*case).to_owned(),
-            values: ["pantala", "linux"].map(|system| figure(case, system).cloned()),
+            values: ["pantala", "linux"]
+                .map(|system| figure(case, system).cloned())
+                .into(),
             target: targets::must(case, section.metric),
         };
         let rows: Vec<Row> = cases.iter().map(row).collect();
-        report.add(Medium::Page, svg::bars(&rows));
+        report.add(Medium::Page, svg::bars(&rows, svg::SYSTEMS));
     }
     let promised = cases
         .iter()
@@ -144,7 +146,7 @@ fn must(figures: &Figures, section: &Section, case: &str) -> Text {
 }
 
 /// How many of the figures whose spread is limited keep to that, and those that do not.
-fn repeatability(report: &mut Report, figures: &Figures) {
+pub fn repeatability(report: &mut Report, figures: &Figures) {
     let has_limit =
         |metric: Metric, figure: &Figure| figure.spread.is_some() && limit(metric).is_some();
     let limited = figures
@@ -179,7 +181,7 @@ fn repeatability(report: &mut Report, figures: &Figures) {
     }
 }
 
-fn functions(report: &mut Report, hot: &[Hot]) {
+pub fn functions(report: &mut Report, hot: &[Hot]) {
     if hot.is_empty() {
         return;
     }
@@ -212,7 +214,7 @@ fn functions(report: &mut Report, hot: &[Hot]) {
     report.add(Medium::Page, table);
 }
 
-fn machines(report: &mut Report, lab: &Lab, settings: &Settings) {
+pub fn machines(report: &mut Report, lab: &Lab, settings: &Settings) {
     let text = "command lines".to_owned();
     let short = Some(text.clone());
     report.add(Medium::Page, Part::Heading { text, short });

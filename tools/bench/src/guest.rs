@@ -45,6 +45,8 @@ pub struct Lab {
     pub dir: PathBuf,
     /// The machines' processor, as QEMU takes it.
     pub cpu: String,
+    /// Their usual memory, in MiB.
+    pub memory: u64,
     /// The kernels.
     pub guests: Vec<Guest>,
     /// Why a kernel that was asked for is not among them.
@@ -83,12 +85,12 @@ impl Kind {
         matches!(self, Kind::Count | Kind::Scale(_) | Kind::Windows)
     }
 
-    /// Memory of the machine, in MiB: the largest chains need more than the rest.
-    fn memory(self) -> u64 {
+    /// Memory of the machine, in MiB: the largest chains need more than the `usual`.
+    fn memory(self, usual: u64) -> u64 {
         if matches!(self, Kind::Scale(_)) {
             8192
         } else {
-            1024
+            usual
         }
     }
 }
@@ -121,7 +123,7 @@ pub struct Boot {
     pub clock: f64,
 }
 
-fn machine(cpus: u32, kind: Kind, cpu: &str) -> Machine {
+fn machine(cpus: u32, kind: Kind, lab: &Lab) -> Machine {
     let accel = if kind.has_counted_clock() {
         Accel::TcgSingle
     } else {
@@ -129,8 +131,8 @@ fn machine(cpus: u32, kind: Kind, cpu: &str) -> Machine {
     };
     Machine {
         cpus,
-        mem_mib: kind.memory(),
-        cpu: cpu.into(),
+        mem_mib: kind.memory(lab.memory),
+        cpu: lab.cpu.clone(),
         accel: Some(accel),
         ..Machine::default()
     }
@@ -149,7 +151,7 @@ impl Lab {
             options += &guest.clock_options;
         }
         let append = qemu::append(Some(cmd), &options);
-        let machine = machine(cpus, kind, &self.cpu);
+        let machine = machine(cpus, kind, self);
         let mut command = qemu::command(
             &machine,
             &guest.kernel,
@@ -173,7 +175,7 @@ impl Lab {
             let mut plugin = self.plugin.clone().into_os_string();
             plugin.push(format!(
                 ",mode={mode},mem={},out={}",
-                kind.memory(),
+                kind.memory(self.memory),
                 self.records(guest, cpus, kind).display()
             ));
             guest

@@ -3,7 +3,7 @@
 use crate::guest::{Guest, Lab};
 use crate::{linux, names, symbols};
 use anyhow::{Context, Result};
-use machine::options::{self, Kernels, Profile, System};
+use machine::options::{self, Kernels, Profile, Rmap, System};
 use machine::progress::step;
 use machine::{build, image, qemu, toolchain, tools};
 use std::fs;
@@ -27,6 +27,7 @@ pub fn of(system: &System, asked: &Kernels, name: &str) -> Result<Lab> {
         names: names::of(&programs.join("vmbench"))?,
         tsc_khz: names::tsc_khz(&programs.join("vmbench"))?,
         dir,
+        memory: 1024,
         cpu: machine::linux::processor(&asked.linux, qemu::version()?),
         guests: Vec::new(),
         missing: Vec::new(),
@@ -34,16 +35,39 @@ pub fn of(system: &System, asked: &Kernels, name: &str) -> Result<Lab> {
     if asked.wants("pantala") {
         lab.guests.push(pantala(&system.kernel)?);
     }
+    add_linux(&mut lab, asked);
+    anyhow::ensure!(!lab.guests.is_empty(), lab.missing.join("\n"));
+    lab.missing.iter().for_each(|missing| println!("{missing}"));
+    Ok(lab)
+}
+
+fn add_linux(lab: &mut Lab, asked: &Kernels) {
     if asked.wants("linux") {
         // Without it, say where there is no network, one kernel's figures are better than none.
-        match linux::guest(&lab, asked) {
+        match linux::guest(lab, asked) {
             Ok(linux) => lab.guests.push(linux),
             Err(error) => lab.missing.push(format!("no Linux: {error:#}")),
         }
     }
-    anyhow::ensure!(!lab.guests.is_empty(), lab.missing.join("\n"));
-    lab.missing.iter().for_each(|missing| println!("{missing}"));
-    Ok(lab)
+}
+
+/// Kernels of the other reverse maps, after the default's.
+///
+/// # Errors
+/// One cannot be built.
+pub fn add_rivals(lab: &mut Lab, asked: &options::Kernel) -> Result<()> {
+    for (place, rmap) in [Rmap::PvObm, Rmap::PvStock].into_iter().enumerate() {
+        let mut asked = asked.clone();
+        asked.design.rmap = rmap;
+        let name = rmap.feature().unwrap_or("backings");
+        let guest = Guest {
+            system: name,
+            title: format!("Pantala, {name}"),
+            ..pantala(&asked)?
+        };
+        lab.guests.insert(1 + place, guest);
+    }
+    Ok(())
 }
 
 /// Builds the plugin; returns its file.

@@ -1,7 +1,7 @@
-//! Measures Pantala, beside Linux or alone: `make bench`, `commute`, `pcm` and `c2c`.
+//! Measures Pantala, beside Linux or alone: `make bench`, `rivals`, `commute`, `pcm` and `c2c`.
 //!
-//! [`measure`] compares what operations cost, [`commute`] counts those that are in each other's way, [`pcm`] tells whose
-//! memory CPUs use, [`c2c`] what moves between them. All four boot machines under the plugin of `tools/coherence`.
+//! [`measure`] compares what operations cost, [`rivals`] what they cost on each reverse map, [`commute`] counts those that are in each other's way, [`pcm`] tells whose
+//! memory CPUs use, [`c2c`] what moves between them. All of them boot machines under the plugin of `tools/coherence`.
 
 mod c2c;
 mod commute;
@@ -18,6 +18,7 @@ mod pace;
 mod pcm;
 mod plan;
 mod resume;
+mod rivals;
 mod samples;
 mod sections;
 mod settings;
@@ -31,6 +32,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     machine::main("bench", |job| match job {
         Job::Bench(asked) => measure::run(asked),
+        Job::Rivals(asked) => rivals::run(asked),
         Job::Commute(asked) => commute::run(asked),
         Job::Pcm(asked) => pcm::run(asked),
         Job::C2c(asked) => c2c::run(asked),

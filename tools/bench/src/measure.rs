@@ -7,7 +7,7 @@
 
 use crate::figures::Figures;
 use crate::plan;
-use crate::settings::Settings;
+use crate::settings::{Settings, What};
 use crate::{findings, lab, samples};
 use anyhow::Result;
 use machine::options;
@@ -17,9 +17,10 @@ use machine::options;
 /// # Errors
 /// Something cannot be built, or no boot gave any figure.
 pub fn run(asked: &options::Bench) -> Result<u8> {
-    let settings = Settings::of(asked);
+    let settings = Settings::of(asked, What::Kernels);
     let base = asked.base.as_deref().map(samples::read).transpose()?;
-    let lab = lab::of(&asked.system, &asked.kernels, "bench")?;
+    let mut lab = lab::of(&asked.system, &asked.kernels, "bench")?;
+    lab.memory = settings.memory();
     for guest in &lab.guests {
         println!("{}:\n  {}", guest.title, lab.command_line(guest));
     }

@@ -72,19 +72,16 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
                 cpus: 1,
                 run,
             });
-            steps.push(Step {
-                guest,
-                kind: Kind::Transfers,
-                cpus: TRANSFER_CPUS,
-                run,
-            });
-            let rates = settings.cpus().iter();
-            steps.extend(rates.map(|&cpus| Step {
-                guest,
-                kind: Kind::Rate,
-                cpus,
-                run,
-            }));
+            let of = |kind, cpus: &'static [u32]| {
+                cpus.iter().map(move |&cpus| Step {
+                    guest,
+                    kind,
+                    cpus,
+                    run,
+                })
+            };
+            steps.extend(of(Kind::Transfers, settings.transfer_cpus()));
+            steps.extend(of(Kind::Rate, settings.cpus()));
         }
     }
     for guest in &lab.guests {
@@ -196,7 +193,7 @@ impl Outcome {
 
     /// Keeps where lines moved in a first run.
     fn heat(&mut self, step: &Step, lines: &[Line], records: &[Record]) {
-        if step.kind == Kind::Transfers && step.run == 0 {
+        if step.kind == Kind::Transfers && step.cpus == TRANSFER_CPUS && step.run == 0 {
             self.hot.extend(hot(step.guest, lines, records));
         }
     }

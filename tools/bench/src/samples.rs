@@ -37,7 +37,7 @@ pub enum Metric {
 /// One value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// `pantala` or `linux`.
+    /// `pantala`, `linux`, or the name of another reverse map.
     pub system: String,
     /// Case and phase.
     pub case: String,

@@ -30,6 +30,33 @@ impl Section {
     }
 }
 
+/// The sections of a comparison of reverse maps.
+pub fn rivals(figures: &Figures) -> Vec<Section> {
+    let section = |title: String, metric, cpus| Section {
+        title,
+        metric,
+        cpus,
+        less_is_better: true,
+    };
+    let lines = |cpus| {
+        let title =
+            format!("lines moved between CPUs an operation, {cpus} CPUs, timer ticks subtracted");
+        section(title, Metric::Moves, cpus)
+    };
+    let mut sections = vec![
+        section(
+            "kernel instructions an operation, 1 CPU".into(),
+            Metric::Instructions,
+            1,
+        ),
+        lines(TRANSFER_CPUS),
+        lines(2 * TRANSFER_CPUS),
+        section("bytes for each process, 1 CPU".into(), Metric::Bytes, 1),
+    ];
+    sections.retain(|section| figures.cpus(section.metric).contains(&section.cpus));
+    sections
+}
+
 /// The sections for which there are figures.
 pub fn sections(figures: &Figures) -> Vec<Section> {
     let n = TRANSFER_CPUS;

@@ -1,10 +1,22 @@
-//! What `make bench` boots and runs, for what it is asked.
+//! What `make bench` and `make rivals` boot and run, for what they are asked.
 
 use crate::guest::Kind;
+use crate::plan::TRANSFER_CPUS;
 use machine::options::Bench;
+
+/// Which comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Of Pantala and Linux.
+    Kernels,
+    /// Of the reverse maps, too.
+    Rivals,
+}
 
 /// See the settings of the same names.
 pub struct Settings {
+    /// Which comparison.
+    pub what: What,
     /// Few cases, few repetitions.
     pub quick: bool,
     /// Prefixes of cases; empty is all.
@@ -29,16 +41,40 @@ const QUICK_CASES: [&str; 8] = [
     "chain-flat",
 ];
 
+/// The cases in which reverse maps have work, or might.
+const RIVALS_CASES: [&str; 15] = [
+    "zfod",
+    "file-own-read",
+    "file-own-around",
+    "file-one-read",
+    "cow",
+    "mmap",
+    "mremap",
+    "fork",
+    "vfork",
+    "exec-static",
+    "exec-dynamic",
+    "chain-flat",
+    "region",
+    "null",
+    "large",
+];
+
+/// Processes that map the page that is cut off.
+const MAPPED_BY: u64 = 10_000;
+
 impl Settings {
     /// With what is not said filled in.
-    pub fn of(asked: &Bench) -> Settings {
+    pub fn of(asked: &Bench, what: What) -> Settings {
         let quick = asked.quick;
-        let only = if quick && asked.only.is_empty() {
-            QUICK_CASES.map(str::to_owned).to_vec()
-        } else {
-            asked.only.to_vec()
+        let only = match what {
+            _ if !asked.only.is_empty() => asked.only.to_vec(),
+            What::Rivals => RIVALS_CASES.map(str::to_owned).to_vec(),
+            What::Kernels if quick => QUICK_CASES.map(str::to_owned).to_vec(),
+            What::Kernels => Vec::new(),
         };
         Settings {
+            what,
             quick,
             only,
             kinds: asked.kinds.to_vec(),
@@ -49,13 +85,33 @@ impl Settings {
 
     /// Numbers of CPUs at which throughput is measured.
     pub fn cpus(&self) -> &'static [u32] {
-        if self.quick { &[1, 4] } else { &[1, 2, 4, 8] }
+        match self.what {
+            What::Rivals => &[],
+            What::Kernels if self.quick => &[1, 4],
+            What::Kernels => &[1, 2, 4, 8],
+        }
+    }
+
+    /// Numbers of CPUs at which lines moved are counted.
+    pub fn transfer_cpus(&self) -> &'static [u32] {
+        match self.what {
+            What::Kernels => &[TRANSFER_CPUS],
+            What::Rivals => &[TRANSFER_CPUS, 2 * TRANSFER_CPUS],
+        }
+    }
+
+    /// Memory of the machines, in MiB.
+    pub fn memory(&self) -> u64 {
+        match self.what {
+            What::Kernels => 1024,
+            What::Rivals => 4096,
+        }
     }
 
     /// Processes of the chains whose cost must not grow with their number.
     pub fn scales(&self) -> &'static [u64] {
         let chains = self.only.is_empty() || self.only.iter().any(|case| case.starts_with("chain"));
-        if self.quick || !chains {
+        if self.quick || !chains || self.what == What::Rivals {
             &[]
         } else {
             &[1000, 10_000, 30_000]
@@ -75,9 +131,23 @@ impl Settings {
             _ if self.quick => "--iters 60 --chain 40 --sharers 6",
             // One CPU: chain and sharers as in the targets.
             Kind::Count => "--iters 1000 --chain 500 --sharers 127",
+            // Many machines: fewer repetitions.
+            _ if self.what == What::Rivals => "--iters 100 --chain 100 --sharers 16",
             _ => "--iters 250 --chain 150 --sharers 16",
         };
-        let mut cases = self.only.clone();
+        let (large, mut cases): (Vec<_>, Vec<_>) = self
+            .only
+            .iter()
+            .cloned()
+            .partition(|case| case.starts_with("large"));
+        // Last: a kernel may free for seconds what ten thousand processes leave, and that would count for other cases.
+        let large = match large.is_empty() || kind != Kind::Count {
+            true => String::new(),
+            false => format!(
+                " && vmbench --sharers {MAPPED_BY} --cases {}",
+                large.join(",")
+            ),
+        };
         if !cases.is_empty() && !cases.iter().any(|case| case == "null") {
             cases.push("null".into());
         }
@@ -86,6 +156,6 @@ impl Settings {
         } else {
             format!(" --cases {}", cases.join(","))
         };
-        format!("vmbench {scale}{cases}; status=$?; sleep 1; exit $status")
+        format!("vmbench {scale}{cases}{large}; status=$?; sleep 1; exit $status")
     }
 }

@@ -1,29 +1,32 @@
-//! Plots as SVG: paired bars on a logarithmic axis, and small panels of lines. A thin line through the end of a bar, or
+//! Plots as SVG: grouped bars on a logarithmic axis, and small panels of lines. A thin line through the end of a bar, or
 //! through a point, is the spread of its runs.
 
 use crate::figures::{Figure, people};
 use maud::{Markup, html};
 
-/// What the plots need of a page's style; the two systems' colours differ in lightness, too.
+/// What the plots need of a page's style; the systems' colours differ in lightness, too.
 pub const STYLE: &str = "
-:root{--ours:#0b7a75;--theirs:#d08030;--mark:#1f2328}
+:root{--ours:#0b7a75;--bytes:#3f6fb5;--hashed:#8a4fa0;--theirs:#d08030;--mark:#1f2328}
 @media(prefers-color-scheme:dark){:root{--ours:#2fb5ad;--theirs:#d9924a;--mark:#fff}}
 svg{width:100%;height:auto}svg.panel{width:238px;height:167px;margin:2px}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}
 svg text.axis{font-size:11px;fill:var(--dim)}svg text.name{font-size:13px}.grid{stroke:var(--faint)}.target{stroke:var(--mark);stroke-width:2.5}
-.ours{fill:var(--ours)}.theirs{fill:var(--theirs)}polyline.ours{fill:none}polyline.theirs{fill:none}
+.ours{fill:var(--ours)}.bytes{fill:var(--bytes)}.hashed{fill:var(--hashed)}.theirs{fill:var(--theirs)}polyline.ours{fill:none}polyline.theirs{fill:none}
 polyline.ours,line.ours{stroke:var(--ours)}polyline.theirs,line.theirs{stroke:var(--theirs)}.spread{stroke:var(--ink)}
-.key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}.key.ours{background:var(--ours)}.key.theirs{background:var(--theirs)}
+.key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}.key.ours{background:var(--ours)}.key.bytes{background:var(--bytes)}.key.hashed{background:var(--hashed)}.key.theirs{background:var(--theirs)}
 .key.mark{background:var(--mark);width:.18em}";
 
-/// Classes of the systems, by which the page colours them, in the order in which they are drawn.
-const SYSTEMS: [&str; 2] = ["ours", "theirs"];
+/// Classes of Pantala and Linux, by which the page colours them, in the order in which they are drawn.
+pub const SYSTEMS: &[&str] = &["ours", "theirs"];
 
-/// A row of paired bars: a name, and a value for each system.
+/// Classes of the reverse maps, and of Linux.
+pub const RIVALS: &[&str] = &["ours", "bytes", "hashed", "theirs"];
+
+/// A row of bars: a name, and a value for each system.
 pub struct Row {
     /// The case.
     pub name: String,
-    /// Pantala's and Linux's value.
-    pub values: [Option<Figure>; 2],
+    /// The systems' values.
+    pub values: Vec<Option<Figure>>,
     /// Drawn as a mark on the axis.
     pub target: Option<f64>,
 }
@@ -31,7 +34,6 @@ pub struct Row {
 const LEFT: f64 = 190.0;
 const WIDTH: f64 = 620.0;
 const BAR: f64 = 11.0;
-const ROW: f64 = 32.0;
 const TOP: f64 = 26.0;
 
 /// A number of a drawing.
@@ -39,11 +41,11 @@ fn at(value: f64) -> String {
     format!("{value:.1}")
 }
 
-/// What the colours mean.
-pub fn key() -> Markup {
+/// What the colours of systems mean, in words.
+pub fn key(systems: &[&str], words: &[&str]) -> Markup {
     html! {
         p {
-            span class="key ours" {} "Pantala " span class="key theirs" {} "Linux "
+            @for (class, word) in systems.iter().zip(words) { span class={ "key " (class) } {} (word) " " }
             span class="key mark" {} "must be no more (thin lines: spread)"
         }
     }
@@ -78,12 +80,18 @@ impl Axis {
     }
 }
 
-/// Paired horizontal bars.
-pub fn bars(rows: &[Row]) -> Markup {
+/// Height of a row, of so many bars.
+fn row_height(bars: usize) -> f64 {
+    (BAR + 1.0) * bars as f64 + 8.0
+}
+
+/// Horizontal bars, one for each system in each row.
+pub fn bars(rows: &[Row], systems: &[&str]) -> Markup {
+    let each = row_height(systems.len());
     let Some(axis) = Axis::of(rows) else {
         return html! { p { "No figures." } };
     };
-    let height = TOP + ROW * rows.len() as f64 + 8.0;
+    let height = TOP + each * rows.len() as f64 + 8.0;
     let width = LEFT + WIDTH + 90.0;
     html! {
         svg viewBox={ "0 0 " (width) " " (height) } role="img" style={ "max-width:" (width) "px" } {
@@ -93,24 +101,24 @@ pub fn bars(rows: &[Row]) -> Markup {
                 text class="axis" x=(x) y=(TOP - 8.0) text-anchor="middle" { (people(10f64.powi(power))) }
             }
             @for (index, row) in rows.iter().enumerate() {
-                (pair(row, TOP + ROW * index as f64 + 4.0, &axis))
+                (group(row, TOP + each * index as f64 + 4.0, systems, &axis))
             }
         }
     }
 }
 
 /// One row; its bars begin at `y`.
-fn pair(row: &Row, y: f64, axis: &Axis) -> Markup {
+fn group(row: &Row, y: f64, systems: &[&str], axis: &Axis) -> Markup {
     html! {
-        text class="name" x=(LEFT - 8.0) y=(at(y + 15.0)) text-anchor="end" { (row.name) }
+        text class="name" x=(LEFT - 8.0) y=(at(y + row_height(systems.len()) / 2.0 - 1.0)) text-anchor="end" { (row.name) }
         @for (which, value) in row.values.iter().enumerate() {
             @if let Some(figure) = value {
-                (bar(figure, SYSTEMS[which], y + (BAR + 1.0) * which as f64, row.target, axis))
+                (bar(figure, systems[which], y + (BAR + 1.0) * which as f64, row.target, axis))
             }
         }
         @if let Some(target) = row.target {
             @let x = at(axis.x(target));
-            line class="target" x1=(x) x2=(x) y1=(at(y - 2.0)) y2=(at(y + 2.0 * BAR + 3.0)) {}
+            line class="target" x1=(x) x2=(x) y1=(at(y - 2.0)) y2=(at(y + row_height(systems.len()) - 7.0)) {}
         }
     }
 }
@@ -194,10 +202,10 @@ mod tests {
         };
         let row = |name: &str, values: [Option<f64>; 2]| Row {
             name: name.into(),
-            values: values.map(|value| value.map(figure)),
+            values: values.map(|value| value.map(figure)).into(),
             target: None,
         };
-        let drawn = |rows: &[Row]| bars(rows).into_string();
+        let drawn = |rows: &[Row]| bars(rows, SYSTEMS).into_string();
         let svg = drawn(&[
             row("a<b", [Some(10.0), Some(1000.0)]),
             row("c", [None, Some(0.0)]),

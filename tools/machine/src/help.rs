@@ -11,7 +11,7 @@ const TEXT: usize = 38;
 /// The page for the jobs of `command`.
 pub fn text(command: &Command) -> String {
     let mut text = String::from(
-        "usage: make JOB NAME=VALUE...        (or: cargo xtask JOB --name VALUE...)\n\njobs:\n",
+        "usage: make JOB NAME=VALUE...        (or: cargo xtask JOB --name VALUE...)\nnames of tests are given to cargo xtask alone: cargo xtask boot-test s30\n\njobs:\n",
     );
     let jobs = || command.get_subcommands().filter(|job| !job.is_hide_set());
     for job in jobs() {

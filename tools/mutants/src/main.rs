@@ -11,6 +11,8 @@
 //! `ksync` and `vm` are one part, the kernel's crates another: a mutant meets the tests of its part.
 //! `ONLY=text` limits the run to points whose name contains the text, `TESTS=text` to test programs whose name does (its results
 //! are kept apart, in `build/mutants/some`), `JOBS=n` sets how many run at once, `LIST=1` prints the names of the points alone.
+//! `RMAP=pv-obm` is a run on that reverse map, of its own files, which meet the tests and schedules of `vm-host`; its results are in
+//! `build/mutants/pv-obm`.
 
 mod findings;
 mod points;
@@ -88,8 +90,11 @@ fn main() -> ExitCode {
 /// The tree cannot be copied or built, or a test fails without a mutant.
 fn run(asked: &options::Mutants) -> Result<u8> {
     let root = tools::root();
+    let rmap = asked.design.rmap;
     let dir = tools::build_dir()?.join("mutants");
-    let points = tree::copy(&root, &dir.join("tree"))?;
+    let dir = rmap.feature().map_or(dir.clone(), |map| dir.join(map));
+    let mut points = tree::copy(&root, &dir.join("tree"))?;
+    points.retain(|p| p.is_built_with(rmap));
     if asked.list {
         points.iter().for_each(|p| println!("{}", p.key));
         return Ok(0);
@@ -100,7 +105,7 @@ fn run(asked: &options::Mutants) -> Result<u8> {
         .collect();
     let concerned = |part: &Part| chosen.iter().any(|point| point.part() == *part);
     let parts: Vec<Part> = Part::ALL.into_iter().filter(concerned).collect();
-    let mut programs = programs::build(&dir, &parts)?;
+    let mut programs = programs::build(&dir, &parts, rmap)?;
     programs.retain(|program| program.name.contains(&asked.tests));
     let kept = match &*asked.tests {
         "" => dir,

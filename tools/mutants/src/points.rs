@@ -18,6 +18,7 @@
 //!
 //! Each point becomes a test of a number at run time, so that one build holds all mutants. `walk` finds them by the names in `rules`.
 
+use machine::options::Rmap;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -119,6 +120,18 @@ pub struct Point {
 }
 
 impl Point {
+    /// Whether it is a point of a run on this reverse map: of the default, all that is built with it; of another, its own files.
+    pub fn is_built_with(&self, rmap: Rmap) -> bool {
+        let other = self.file.strip_prefix("crates/vm/src/rmap/");
+        let own = other.and_then(|file| file.strip_prefix("pv/"));
+        match (rmap, own) {
+            (Rmap::Backings, None) => !matches!(other, Some("naive.rs" | "faulty.rs")),
+            (Rmap::Backings, Some(_)) | (_, None) => false,
+            (Rmap::PvObm, Some(file)) => !matches!(file, "stock.rs" | "lru.rs"),
+            (Rmap::PvStock, Some(file)) => matches!(file, "stock.rs" | "lru.rs" | "lists.rs"),
+        }
+    }
+
     /// The part of the tree it is in.
     pub fn part(&self) -> Part {
         Part::of(&self.file)

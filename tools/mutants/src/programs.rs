@@ -4,6 +4,7 @@ use crate::points::Part;
 use crate::trial::{Program, Trial, list};
 use crate::work;
 use anyhow::Result;
+use machine::options::Rmap;
 use machine::progress::step;
 use machine::{build, models, toolchain};
 use std::collections::BTreeMap;
@@ -25,16 +26,21 @@ const GROUPS: [(Part, &[&str]); 4] = [
 ///
 /// # Errors
 /// A build fails.
-pub fn build(dir: &Path, parts: &[Part]) -> Result<Vec<Program>> {
+pub fn build(dir: &Path, parts: &[Part], rmap: Rmap) -> Result<Vec<Program>> {
     let step = step("building all mutants at once");
     let mut programs = Vec::new();
     for (part, packages) in GROUPS {
         if !parts.contains(&part) {
             continue;
         }
-        for checker in ["host", "loom", "shuttle"] {
+        let (packages, checkers) = match rmap.feature() {
+            None => (packages, &["host", "loom", "shuttle"][..]),
+            // No model of single words knows another reverse map.
+            Some(_) => (&["vm-host"][..], &["host", "shuttle"][..]),
+        };
+        for checker in checkers {
             step.say(&format!("{} ({checker})", packages.join(", ")));
-            for path in executables(dir, packages, checker)? {
+            for path in executables(dir, packages, checker, rmap)? {
                 let room = match part {
                     Part::Vm => "",
                     Part::Kernel => packages[0],
@@ -47,7 +53,7 @@ pub fn build(dir: &Path, parts: &[Part]) -> Result<Vec<Program>> {
 }
 
 /// The test programs of these packages, under a model checker or without one (`host`).
-fn executables(dir: &Path, packages: &[&str], checker: &str) -> Result<Vec<PathBuf>> {
+fn executables(dir: &Path, packages: &[&str], checker: &str, rmap: Rmap) -> Result<Vec<PathBuf>> {
     let tree = dir.join("tree");
     let mut command = toolchain::cargo();
     command.current_dir(&tree).arg("test");
@@ -66,6 +72,9 @@ fn executables(dir: &Path, packages: &[&str], checker: &str) -> Result<Vec<PathB
             command.args(["--package", &package, "--test", &test]);
         }
         models::build_for(&mut command, checker);
+    }
+    if let Some(feature) = rmap.feature() {
+        command.args(["--features", feature]);
     }
     command
         .arg("--no-run")

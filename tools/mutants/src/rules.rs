@@ -62,7 +62,7 @@ const VM: Rules = Rules {
         ("also", true),
         ("can_extend", true),
         ("check", true),
-        ("cut_off", false),
+        ("is_cut_off", false),
         ("identity", true),
         ("is_fresh", true),
         ("is_marked", false),

@@ -35,7 +35,9 @@ fn dispatch(job: &Job) -> Result<u8> {
         Job::Diff(asked) => return diff::run(asked),
         Job::DiffTest(setup) => return test::diff_only(setup),
         Job::Miri => return test::miri(),
-        Job::Bench(_) | Job::Commute(_) | Job::Pcm(_) | Job::C2c(_) => become_tool("bench")?,
+        Job::Bench(_) | Job::Rivals(_) | Job::Commute(_) | Job::Pcm(_) | Job::C2c(_) => {
+            become_tool("bench")?
+        }
         Job::Mutants(_) => become_tool("mutants")?,
         Job::Clean => build::clean()?,
     }

@@ -25,7 +25,7 @@ bitflags! {
         const MULTI = 1 << 1;
         /// An entry may map it writable. Conservative.
         const WRITEABLE = 1 << 2;
-        /// Used since the page daemon's last look.
+        /// Used since the last scan for use.
         const REFERENCED = 1 << 3;
         /// Contents differ from the backing store.
         const DIRTY = 1 << 4;

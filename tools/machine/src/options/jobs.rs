@@ -30,6 +30,8 @@ pub enum Job {
     Soak(Soak),
     /// compare with Linux: table, build/bench/report.html and samples
     Bench(Bench),
+    /// compare the three reverse maps, and Linux: table, build/rivals/report.html and samples
+    Rivals(Bench),
     /// which pairs of commuting operations touch common kernel lines, here and in Linux: table, build/commute/report.html
     Commute(Commute),
     /// random programs of system calls on Linux and here, results compared
@@ -63,6 +65,7 @@ impl Job {
             | Job::Image(_)
             | Job::HostTest(_)
             | Job::Bench(_)
+            | Job::Rivals(_)
             | Job::Commute(_)
             | Job::Diff(_)
             | Job::Miri
@@ -261,4 +264,7 @@ pub struct Mutants {
     /// print the names of the points alone
     #[arg(long, env, value_parser = FalseyValueParser::new())]
     pub list: bool,
+    /// On which reverse map; a run on another than the default is of that one's own files.
+    #[command(flatten)]
+    pub design: Design,
 }

@@ -5,6 +5,7 @@
 //! Mechanism: see `harness`; the numbers of repetitions are fixed, so that counting instructions is meaningful.
 
 mod harness;
+mod large;
 mod memory;
 mod pipes;
 mod process;
@@ -89,6 +90,7 @@ fn all_cases() -> impl Iterator<Item = (usize, &'static Case)> {
         .iter()
         .chain(process::CASES)
         .chain(pipes::CASES)
+        .chain(large::CASES)
         .enumerate()
 }
 
@@ -175,7 +177,9 @@ fn main() {
         }
     };
     let wanted = |case: &Case| {
-        options.cases.is_empty()
+        let asked =
+            options.cases.is_empty() && (options.list || !case.name.starts_with(large::PREFIX));
+        asked
             || options
                 .cases
                 .iter()

@@ -103,17 +103,19 @@ pub fn nothing(_: &Plan) -> Result<u64, String> {
     Ok(0)
 }
 
-fn map_anon(len: u64) -> Result<u64, String> {
+/// New anonymous memory.
+pub fn map_anon(len: u64) -> Result<u64, String> {
     sys::mmap(0, len, RW, ANON, -1, 0).map_err(err("mmap"))
 }
 
-fn unmap(addr: u64, len: u64) -> Result<(), String> {
+/// Takes memory away.
+pub fn unmap(addr: u64, len: u64) -> Result<(), String> {
     sys::munmap(addr, len).map(drop).map_err(err("munmap"))
 }
 
 /// Reads every page's first word, which must be zero, then writes it: the write is what faults, so the
 /// check comes after it, on the second word.
-fn touch(base: u64, len: u64) {
+pub fn touch(base: u64, len: u64) {
     for addr in (base..base + len).step_by(PAGE as usize) {
         sys::poke64(addr, addr);
     }

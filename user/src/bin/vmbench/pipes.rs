@@ -49,11 +49,13 @@ const PASSES: u64 = 4;
 /// Pause before a chain's memory is measured.
 const SETTLED_NS: u64 = 2_500_000_000;
 
-fn pipe() -> Result<(i32, i32), String> {
+/// A new pipe: its reading and its writing end.
+pub fn pipe() -> Result<(i32, i32), String> {
     sys::pipe(0).map_err(err("pipe2"))
 }
 
-fn get(fd: i32) -> Result<u8, String> {
+/// Reads one byte.
+pub fn get(fd: i32) -> Result<u8, String> {
     let mut byte = [0];
     match sys::read(fd, &mut byte) {
         Ok(1) => Ok(byte[0]),
@@ -62,7 +64,8 @@ fn get(fd: i32) -> Result<u8, String> {
     }
 }
 
-fn put(fd: i32, byte: u8) -> Result<(), String> {
+/// Writes one byte.
+pub fn put(fd: i32, byte: u8) -> Result<(), String> {
     match sys::write(fd, &[byte]) {
         Ok(1) => Ok(()),
         Ok(n) => Err(format!("write to a pipe gave {n}, not 1")),

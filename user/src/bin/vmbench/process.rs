@@ -22,14 +22,14 @@ pub const CASES: &[Case] = &[
         what: "fork, exit, wait; small process",
         phases: &[""],
         prepare: nothing,
-        work: |w| fork(w, 0),
+        work: |w| fork(w, 0, 300),
     },
     Case {
         name: "fork-16m",
         what: "fork, exit, wait; 16 MiB resident",
         phases: &[""],
         prepare: nothing,
-        work: |w| fork(w, RESIDENT),
+        work: |w| fork(w, RESIDENT, 300),
     },
     Case {
         name: "vfork",
@@ -89,7 +89,8 @@ fn reap(pid: u64, want: i32) -> Result<(), String> {
     }
 }
 
-fn fork(w: &mut Worker, resident: u64) -> Result<(), String> {
+/// So many times, in a process with as many bytes resident.
+pub fn fork(w: &mut Worker, resident: u64, times: u64) -> Result<(), String> {
     if resident > 0 {
         let (prot, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -101,7 +102,7 @@ fn fork(w: &mut Worker, resident: u64) -> Result<(), String> {
             .for_each(|addr| sys::poke64(addr, addr));
     }
     w.barrier();
-    let ops = w.plan.scaled(300);
+    let ops = w.plan.scaled(times);
     w.start();
     for i in 0..ops {
         let want = (i % 100) as i32;
