@@ -163,6 +163,7 @@ impl<S: Source> Reader<S> {
         })
     }
 
+    /// Fills `out` with the next bytes. Fails with `Truncated` or `Source`, at the offset behind what it could read.
     fn exact(&mut self, mut out: &mut [u8]) -> Result<(), Error> {
         while !out.is_empty() {
             let offset = self.offset;
@@ -187,7 +188,7 @@ impl<S: Source> Reader<S> {
         self.exact(&mut pad[..n as usize])
     }
 
-    /// Finds the next header: skips zero padding between archives. `false` at the end of input.
+    /// Reads the next header: skips zero padding between archives, and between entries as well. `false` at the end of input.
     fn find_header(&mut self, out: &mut [u8; HEADER]) -> Result<bool, Error> {
         loop {
             let offset = self.offset;
@@ -211,8 +212,9 @@ impl<S: Source> Reader<S> {
 
     /// Reads the next entry's header, and its name into `name`.
     ///
-    /// `Ok(None)` at the end of the input. Skips data of the previous entry that the caller has not taken. Returns the
-    /// header and the length of the name.
+    /// `Ok(None)` at the end of the input. Skips data of the previous entry that the caller has not taken, but checks their
+    /// checksum. Returns the header, and the length of the name without its NUL. A trailer is no entry: it ends an archive,
+    /// so that the entries after it have other [`FileId`]s.
     pub fn next(&mut self, name: &mut [u8; NAME_LIMIT]) -> Result<Option<(Header, usize)>, Error> {
         loop {
             self.data(|_| ())?;
@@ -256,7 +258,9 @@ impl<S: Source> Reader<S> {
         .map(|_| ())
     }
 
-    /// Like [`Reader::data`] with a sink that may fail; its error ends the reading.
+    /// Like [`Reader::data`] with a sink that may fail. Its error is the inner one and ends the reading: the piece that it got
+    /// is counted in the checksum, but not consumed. The outer error is the archive's: a checksum is checked after the last
+    /// piece, and not at all if the entry has no data.
     pub fn try_data<E>(
         &mut self,
         mut sink: impl FnMut(&[u8]) -> Result<(), E>,

@@ -23,7 +23,7 @@ pub fn pack64(out: &mut [u8], ino: u64, next: u64, kind: u8, name: &[u8]) -> Opt
     Some(len)
 }
 
-/// Writes one record in the older layout, in which the type is the record's last byte.
+/// As [`pack64`], in the older layout, in which the type is the record's last byte.
 pub fn pack_old(out: &mut [u8], ino: u64, next: u64, kind: u8, name: &[u8]) -> Option<usize> {
     let len = (18 + name.len() + 2).next_multiple_of(8);
     let out = out.get_mut(..len)?;

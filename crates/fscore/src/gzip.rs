@@ -88,6 +88,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
+    /// Reads the header of a member, and prepares for its data. Extra field, name, comment and the header's checksum are
+    /// skipped.
     fn header(&mut self) -> Result<State, Corrupt> {
         let head: [u8; 10] = self.bytes()?;
         let flags = head[3];
@@ -139,6 +141,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
+    /// Checks the checksum and the length of the member's output. Another member may follow directly.
     fn trailer(&mut self) -> Result<State, Corrupt> {
         let crc = u32::from_le_bytes(self.bytes()?);
         let len = u32::from_le_bytes(self.bytes()?);

@@ -238,7 +238,8 @@ impl Ldisc {
         &self.termios
     }
 
-    /// Replaces the settings. Switching line editing on or off makes the buffered bytes readable.
+    /// Replaces the settings. Switching line editing on or off makes the buffered bytes readable, with line editing as one
+    /// line, whose last byte ends it; a pending LNEXT is dropped. Without IXON, STOP holds output no longer.
     pub fn set_termios(&mut self, new: Termios) {
         let old = mem::replace(&mut self.termios, new);
         if old.canonical() != new.canonical() {
@@ -309,7 +310,7 @@ impl Ldisc {
 
     /// Takes input: in line mode at most one line, else all that fits.
     ///
-    /// `None` if there is nothing (the caller waits); `Some(0)` is end of file.
+    /// `None` if there is nothing (the caller waits); `Some(0)` is end of file. What does not fit stays, also such an end.
     pub fn take(&mut self, out: &mut [u8]) -> Option<usize> {
         if self.available() == 0 {
             return None;
@@ -338,7 +339,8 @@ impl Ldisc {
         self.termios.cc[index] == b && b != 0
     }
 
-    /// Accepts one byte from the wire. Bytes to send back go to `wire`.
+    /// Accepts one byte from the wire. Bytes to send back go to `wire`. Returns the signal that the byte raises; then output
+    /// is not held any more and, without NOFLSH, all input is dropped.
     pub fn input(&mut self, b: u8, wire: &mut dyn FnMut(u8)) -> Option<TtySignal> {
         let t = self.termios;
         let mut b = if t.iflag & iflag::ISTRIP != 0 {
@@ -432,15 +434,16 @@ impl Ldisc {
         }
     }
 
+    /// Ends the line with `b`, and makes it readable. 0 is the mark of an end of file, which `take` does not pass on.
     fn end_line(&mut self, b: u8) {
-        // One slot is always kept for this byte: `accept` stops one short of full.
+        // `accept` stops one short of full, and leaves a slot for this byte. If that is in use, the byte is dropped.
         if self.len() < BUFFER {
             self.push(b, true);
             self.line = self.write;
         }
     }
 
-    /// Stores an ordinary byte and echoes it.
+    /// Stores an ordinary byte and echoes it; drops it if only the slot for the end of a line is left.
     fn accept(&mut self, b: u8, wire: &mut dyn FnMut(u8)) {
         if self.len() + 1 >= BUFFER {
             if self.termios.iflag & iflag::IMAXBEL != 0 {
@@ -540,7 +543,8 @@ impl Ldisc {
         }
     }
 
-    /// Removes an erased character from the screen.
+    /// Removes an erased character, whose first byte is `b`, from the screen: a tab back to the column where the line ends
+    /// now. Without ECHOE, shows the ERASE character instead.
     fn wipe(&mut self, b: u8, wire: &mut dyn FnMut(u8)) {
         if !self.echoes() {
             return;

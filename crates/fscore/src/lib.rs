@@ -1,8 +1,7 @@
 //! Pure file-system logic: code that needs no lock, no page and no process.
 //!
 //! The kernel's VFS, terminal and initramfs code calls these modules; they are separate so that their cases can be
-//! tested on the host with plain `cargo test`. Nothing here allocates except through the caller, and nothing here uses
-//! an error number.
+//! tested on the host with plain `cargo test`. Only [`gzip`] and [`locks`] allocate, and nothing here uses an error number.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;

@@ -47,10 +47,11 @@ impl Links {
     }
 
     /// Counts a name that does not exist yet: [`named`](Self::named) says that it does, and [`take`](Self::take) that it
-    /// never will. `gone` says that a file without a name cannot be kept any more. Returns whether it is the only name.
+    /// never will. `gone` says that a file without a name cannot be kept any more. Returns whether it is the only name: for
+    /// the first name of a file that never had one, `max` does not count.
     ///
     /// # Errors
-    /// [`Refused`], if there are `max` names, or none any more.
+    /// [`Refused`]: `TooMany` if there are `max` names; `Gone` if there is none, and none may come. Nothing is counted.
     pub fn add_name(&self, max: u32, gone: bool) -> Result<bool, Refused> {
         let more = |n| match n {
             LINKABLE if !gone => Some(n + 1),

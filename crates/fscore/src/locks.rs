@@ -89,11 +89,12 @@ impl<C> Locks<C> {
             .min_by_key(|held| held.start)
     }
 
-    /// Grants a lock that nothing conflicts with; it replaces the owner's locks in its range. `pay` gets the number of
-    /// locks on the file, and returns a charge, or `None` if the caller may not have more locks.
+    /// Grants a lock that nothing conflicts with, as the caller has checked. It replaces the owner's locks in its range, and
+    /// is merged with those of its kind that it touches. `pay` gets the number of locks on the file, and returns a charge,
+    /// or `None` if the caller may not have more locks; it is asked again for the second half of a lock that is split.
     ///
     /// # Errors
-    /// [`TooMany`].
+    /// [`TooMany`], also if the file has [`MOST`] locks and this one would replace some. Nothing has changed.
     pub fn grant(&mut self, lock: Lock, pay: impl Fn(usize) -> Option<C>) -> Result<(), TooMany> {
         let own = |held: &Lock| held.owner == lock.owner;
         let splits = |held: &Lock| own(held) && !held.joins(&lock) && held.surrounds(&lock);
@@ -120,6 +121,7 @@ impl<C> Locks<C> {
             },
             &mut charge,
         );
+        // There is one: that from `pay`, or that of a lock that was replaced.
         let charge = charge.ok_or(TooMany)?;
         self.0.push(Held { lock: new, charge });
         Ok(())
@@ -129,7 +131,8 @@ impl<C> Locks<C> {
     /// may be split in two.
     ///
     /// # Errors
-    /// [`TooMany`]: a lock would have to be split, but the user, or the file, may not have more.
+    /// [`TooMany`]: a lock would have to be split, but the user, or the file, may not have more, or there is no memory.
+    /// Nothing has changed.
     pub fn release(
         &mut self,
         lock: &Lock,
@@ -161,7 +164,7 @@ impl<C> Locks<C> {
         self.0.iter().map(|held| &held.lock)
     }
 
-    /// Makes room for `more` locks, and for another one, with its charge, if a lock is to be split in two.
+    /// Makes room for `more` locks and, if a lock is to be split in two, for another one, whose charge it returns.
     fn prepare(
         &mut self,
         split: bool,
@@ -179,8 +182,9 @@ impl<C> Locks<C> {
         }
     }
 
-    /// Removes the owner's locks in the range of `hole`, and those for which `joins` is true; stores the charge of a
-    /// removed lock in `freed`. `spare` is the charge for the second half of a split lock.
+    /// Takes the range of `hole` out of the owner's locks: removes those within it, and shortens or splits those that reach
+    /// beyond it. Also removes those for which `joins` is true. Stores the charge of a removed lock in `freed` if that has
+    /// none. `spare` is the charge for the second half of a split lock.
     fn cut(
         &mut self,
         hole: &Lock,
@@ -266,11 +270,12 @@ impl Waits {
         self.0.binary_search_by_key(&waiter, |wait| wait.waiter)
     }
 
-    /// Records that `waiter` waits for a lock of `holder` on `file`, and for nothing else. Returns false, and records
-    /// nothing, if `holder` itself waits for `waiter`, directly or through up to `CHAIN` others.
+    /// Records that `waiter` waits for a lock of `holder` on `file`; this replaces an earlier wait of `waiter`. Returns
+    /// false, and changes nothing, if `holder` is `waiter`, or waits for it through a chain of at most `CHAIN` owners,
+    /// `holder` included. A longer cycle is not noticed.
     ///
     /// # Errors
-    /// [`TooMany`].
+    /// [`TooMany`]: no memory. Nothing has changed.
     pub fn add(&mut self, waiter: u64, holder: u64, file: u64) -> Result<bool, TooMany> {
         let mut at = holder;
         // The walk may come into a cycle of other owners that was too long to be noticed.

@@ -74,7 +74,7 @@ pub fn is_done(rest: &[u8]) -> bool {
 
 /// Splits a path into the directory part, the last component, and whether slashes followed it.
 ///
-/// The last component of `/` and of the empty path is empty.
+/// The directory part ends in a slash unless it is empty. The last component of `/` and of the empty path is empty.
 pub fn split_last(path: &[u8]) -> (&[u8], &[u8], bool) {
     let end = path.iter().rposition(|&b| b != b'/').map_or(0, |i| i + 1);
     let body = &path[..end];

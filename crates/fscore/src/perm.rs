@@ -41,8 +41,8 @@ impl Powers {
     }
 }
 
-/// Whether user `uid`, a member of the groups for which `in_group` is true, has all of `want`, by the mode bits or by
-/// `powers`.
+/// Whether user `uid`, a member of the groups for which `in_group` is true, has all of `want`, by `powers` or by the mode
+/// bits. Of those, only the first class counts that fits: the owner's, the group's, the others'.
 pub fn allowed(
     owner: Owner,
     uid: u32,
