@@ -46,6 +46,7 @@ pub fn holdings() -> Result<Holdings> {
     Ok(sum)
 }
 
+/// Adds what is in the directory `root` and below it, but for files in `seen`, to `sum`. Takes the directories' locks.
 fn count_tree(root: Arc<Dentry>, seen: &mut BTreeSet<usize>, sum: &mut Holdings) -> Result<()> {
     let mut left = Vec::new();
     left.push(root);

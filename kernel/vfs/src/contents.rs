@@ -13,9 +13,9 @@ use super::kept::Pages;
 use super::opened::Regular;
 
 impl Inode {
-    /// Opens a regular file, and returns its pages with a reference. The caller closes it by [`Inode::close_data`]. May
-    /// sleep. Errors: `TextBusy` where [`Use`] says so; `NotFound` if the pages have been freed; `Invalid` if this is no
-    /// regular file.
+    /// Opens a regular file, and returns its pages with a reference. The caller closes it by [`Inode::close_data`]. A file that
+    /// is to be written is taken out of the exec cache if that has it open; this sleeps for grace periods. Errors: `TextBusy`
+    /// where [`Use`] says so; `NotFound` if the pages have been freed; `Invalid` if this is no regular file.
     pub fn open_data(&self, what: Use) -> Result<ObjectRef> {
         loop {
             match self.try_open_data(what) {
@@ -26,7 +26,7 @@ impl Inode {
     }
 
     /// Whether the file, which the caller has opened for execution, has been executed often and has a name. If so, the count
-    /// begins again.
+    /// begins again. Takes the data lock.
     pub fn is_run_often(&self) -> bool {
         let Node::File(data) = &self.node else {
             return false;
@@ -39,13 +39,14 @@ impl Inode {
         often
     }
 
-    /// Takes the file out of the exec cache; returns whether it was there. May sleep.
+    /// Takes the file out of the exec cache; returns whether it was there. If it was, sleeps for grace periods.
     fn forget_text(&self) -> bool {
         exec_cache::forget(|path| ptr::eq(&*path.dentry.inode, self))
     }
 
     /// Called after a name has been removed: takes the file out of the exec cache and, if it has no name and is not open,
     /// frees its pages. So this is done by the caller that removed the name, and not while an epoch frees what was retired.
+    /// Takes the data lock. Called with preemption on; sleeps if the file is in the exec cache.
     pub fn unlinked(&self) {
         if let Node::File(data) = &self.node {
             if data.lock().runners > 0 {

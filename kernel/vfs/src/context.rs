@@ -215,6 +215,7 @@ impl FsContext {
         self.change(|places| places.root = Place::of(to));
     }
 
+    /// Replaces both places by a copy that `f` has changed, under the lock of changes.
     fn change(&self, f: impl FnOnce(&mut Places)) {
         let guard = self.change.lock();
         let pin = guard.pin();

@@ -148,8 +148,8 @@ impl Dentry {
         place.map_or((&[], None), |p| (&p.name, p.parent.as_ref()))
     }
 
-    /// Gives the dentry another parent and name. The caller holds the locks of both directories, and
-    /// [`RENAME`](super::rename::RENAME) if they are two.
+    /// Gives the dentry another parent and name, which is charged to the payer of the old one. The caller holds the locks of
+    /// both directories, and [`RENAME`](super::rename::RENAME) if they are two. The tables stay as they are.
     pub(super) fn move_to(&self, parent: &Arc<Dentry>, name: &[u8]) {
         let (payer, moves) = {
             let pin = ksync::pin();
@@ -341,8 +341,8 @@ impl Dir {
     }
 
     /// Adds a name for the inode that `make` returns. The name is charged to `payer`. `make` is called under the directory's
-    /// lock, and only if the name is free. Errors: `Exists`; `NotFound` in a directory that has been removed; `NoMemory`; the
-    /// error of `make`.
+    /// lock, and only if the name is free. Sets the directory's times. Errors: `NotFound` in a directory that has been removed;
+    /// `Exists`; the error of `make`; `NoMemory`, after `make` has been called. Then the directory is as before.
     pub fn create(
         &self,
         this: &Arc<Dentry>,
@@ -370,8 +370,9 @@ impl Dir {
     }
 
     /// Removes a name if `check` allows it for the inode, and drops the inode's count of names. Returns the dentry. A
-    /// directory must be empty; no name can be added to it afterwards. Errors: `NotFound`; `Busy` for a mount point;
-    /// `NotEmpty`; the error of `check`.
+    /// directory must be empty; no name can be added to it afterwards. The caller lets a file be [`Inode::unlinked`]. Takes
+    /// the directory's lock and, under it, that of a directory that is removed. Errors: `NotFound`; the error of `check`;
+    /// `Busy` for a mount point; `NotEmpty`. Then nothing has changed.
     pub fn remove(
         &self,
         this: &Arc<Dentry>,
@@ -428,7 +429,8 @@ impl DirList {
 }
 
 /// Drops the link counts that a name stands for, because the name is removed or replaced, and marks the dentry as removed.
-/// Fails, and changes nothing, with `NotEmpty` for a directory that has entries, and with `Busy` for a mount point.
+/// Fails, and changes nothing, with `NotEmpty` for a directory that has entries, and with `Busy` for a mount point. The caller
+/// holds the lock of the directory that holds the name; takes that of a directory.
 pub(super) fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
     let inode = &dentry.inode;
     let dies = || dentry.set_unless(DEAD, MOUNTPOINT);

@@ -68,12 +68,12 @@ impl Out<'_, '_> {
     }
 }
 
-/// Reads entries of an open directory into `buf`, as records that `pack` makes, and moves the position. Returns the bytes
-/// written; 0 at the directory's end.
+/// Reads entries of an open directory into `buf`, as records that `pack` makes, and moves the position behind them. Returns the
+/// bytes written; 0 at the directory's end. Holds the position's lock, and takes that of the directory for each batch.
 ///
 /// # Errors
-/// `NotDir`; `BadFd` for a file opened with `O_PATH`; `NotFound` for a directory that has been removed; `Invalid` if not even
-/// one record fits; `Fault`; `NoMemory`.
+/// `NotDir`; `BadFd` for a file opened with `O_PATH`; `NotFound` for a directory that has been removed. If no record was written:
+/// `Invalid` if not even one fits; `Fault`; `NoMemory`; those of [`DynDir::list`](super::dynamic::DynDir::list).
 pub fn read_entries(file: &File, buf: &mut IoBuf, pack: Pack) -> Result<usize> {
     let path = file.path.as_ref().ok_or(FsError::NotDir)?;
     if file.is_place() {
@@ -129,7 +129,8 @@ fn dots(path: &Path, out: &mut Out) -> bool {
     true
 }
 
-/// Writes the records of the other entries; true if one did not fit.
+/// Writes the records of the other entries; true if one did not fit or could not be written. Takes the directory's lock for
+/// each batch.
 fn entries(path: &Path, out: &mut Out) -> Result<bool> {
     let inode = &path.dentry.inode;
     match &inode.node {

@@ -6,7 +6,7 @@ use hal::uaccess::UserFault;
 /// A failed file-system operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsError {
-    /// No such name.
+    /// No such name; or the file or directory has been removed.
     NotFound,
     /// The name is taken.
     Exists,
@@ -14,9 +14,9 @@ pub enum FsError {
     NotDir,
     /// The operand is a directory.
     IsDir,
-    /// The permission bits forbid it.
+    /// The permission bits, or the flags of the mount, forbid it.
     Access,
-    /// Only the owner, or a process with the capability, may do it.
+    /// Only the owner, or a process with the capability, may do it; or nobody, in a directory that is made on demand.
     Perm,
     /// A component or a path is too long.
     NameTooLong,
@@ -30,7 +30,7 @@ pub enum FsError {
     NoMemory,
     /// The mount is read-only.
     ReadOnly,
-    /// It is in use: as a mount point, for instance.
+    /// It is in use: as a mount point, for instance, or a pipe holds too many bytes for its new size.
     Busy,
     /// An argument makes no sense.
     Invalid,
@@ -44,7 +44,7 @@ pub enum FsError {
     BrokenPipe,
     /// The operation would have to wait.
     WouldBlock,
-    /// A signal came first. Whether the call is restarted depends on the signal's handler.
+    /// A signal came first, in long copies only one that kills. Whether the call is restarted depends on the signal's handler.
     Interrupted,
     /// The descriptor is not open, or not for this operation.
     BadFd,
@@ -52,13 +52,13 @@ pub enum FsError {
     NotTty,
     /// The file has no position to move.
     NotSeekable,
-    /// The position or the size is larger than a file can have.
+    /// The position or the size is larger than a file can have, or than the process's limit.
     TooBig,
     /// The operation exists, but not for this file.
     NotSupported,
-    /// No driver for the device, or no such type of file system.
+    /// No driver for the device, no such type of file system, or a file that cannot be mapped.
     NoDevice,
-    /// No device behind the node, or no reader of the fifo.
+    /// No device behind the node, no reader of the fifo, a socket's name; or no data at or after the position.
     NoDevAddr,
     /// The table of descriptors is full.
     TooManyFiles,
@@ -68,11 +68,11 @@ pub enum FsError {
     Io,
     /// The process has ended.
     NoProcess,
-    /// The file is being executed.
+    /// The file is being executed; or, when it is to be executed, it is open for writing.
     TextBusy,
     /// The socket has no peer.
     NotConnected,
-    /// There is no memory for the lock, or the user may have no more locks.
+    /// There is no memory for the lock, or the user may have no more locks, on all files or on this one.
     NoLocks,
     /// The wait for the lock would never end.
     Deadlock,

@@ -88,6 +88,7 @@ impl FileOps for EventCounter {
                 .map_err(|_| FsError::Interrupted)?
             }
         };
+        // As in Linux, a count that cannot be copied is lost.
         match buf.put(&got.to_ne_bytes())? {
             LEN => Ok(LEN),
             _ => Err(FsError::Fault),

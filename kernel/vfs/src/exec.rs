@@ -38,7 +38,8 @@ fn executable(path: &Path) -> Result<()> {
 pub type ExeRef = ExecFile;
 
 impl ExecFile {
-    /// Opens the file at `path` for execution. The path is relative to the working directory of `fs`.
+    /// Opens the file at `path` for execution. The path is relative to the working directory of `fs`. One from the exec cache
+    /// is open already, but the caller's rights are checked all the same. May sleep.
     ///
     /// # Errors
     /// Those of a walk; those of [`ExecFile::at`].
@@ -62,10 +63,11 @@ impl ExecFile {
         }
     }
 
-    /// Opens the file at a place for execution. May sleep.
+    /// Opens the file at a place for execution, and puts it into the exec cache if it has been executed often. May sleep.
     ///
     /// # Errors
-    /// `Access` if it is no regular file or the caller may not execute it; `TextBusy` if it is open for writing; `NoMemory`.
+    /// `Access` if it is no regular file or the caller may not execute it, or none may on the mount; `TextBusy` where [`Use`]
+    /// says so; `NotFound` if its pages have been freed with its last name; `NoMemory`.
     pub fn at(path: Path) -> Result<Self> {
         executable(&path)?;
         let inode = &path.dentry.inode;
@@ -91,7 +93,8 @@ impl ExecFile {
         }
     }
 
-    /// Reads at `offset`; returns fewer bytes than asked for only at the end of the file.
+    /// Reads at `offset`, and updates the access time. Returns fewer bytes than asked for only at the end of the file, or after
+    /// a MiB if the caller is being killed.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.file().read_at(&mut IoBuf::Fill(out), offset)
     }
@@ -122,7 +125,7 @@ impl ExecFile {
     }
 
     /// The user id and the group id that execution gives: those of a set-user-ID or set-group-ID file, unless the mount
-    /// forbids it.
+    /// forbids it. Takes the inode's lock, and may sleep, if the file has such a bit.
     pub fn set_ids(&self) -> SetIds {
         let Some(path) = self.path().filter(|p| p.mount.flags() & flag::NOSUID == 0) else {
             return SetIds::default();

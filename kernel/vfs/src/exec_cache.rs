@@ -48,7 +48,7 @@ fn set_of(mount: &MountRef, dentry: &Arc<Dentry>) -> &'static Set {
     &TABLE[hash.wrapping_mul(0x9e37_79b9) >> 8 & (SETS - 1)]
 }
 
-/// Finds the cached file of a place.
+/// Finds the cached file of a place, and takes a reference to it.
 pub fn find(pin: &CpuPin, mount: &MountRef, dentry: &Arc<Dentry>) -> Option<CachedExe> {
     let is_it = |path: &Path| path.mount.id == mount.id && Arc::ptr_eq(&path.dentry, dentry);
     let places = set_of(mount, dentry).0.iter();
@@ -62,7 +62,8 @@ fn is_gone(path: &Path) -> bool {
     path.mount.is_killed() || path.dentry.inode.nlink() == 0
 }
 
-/// Puts an open file into the cache. May sleep: if the set is full, another file is taken out.
+/// Puts an open file, which has a path, into the cache, and returns a reference to it. Sleeps for grace periods if the set is
+/// full, to take another file out, and if the file has just lost its last name or its mount: then it is taken out at once.
 pub fn keep(file: FileRef) -> CachedExe {
     let text = CachedExe::new(hal::cpu::count(), file);
     let Some(path) = &text.path else {
@@ -95,13 +96,14 @@ pub fn keep(file: FileRef) -> CachedExe {
     }
 }
 
-/// Takes all files out whose place is `unwanted`; returns whether there were any. If there were, it sleeps for grace periods.
+/// Takes all files out whose place is `unwanted`; returns whether there were any. If there were, it takes the lock of
+/// removals, sleeps for grace periods, and closes those that nothing else refers to. `unwanted` is called with preemption off.
 pub fn forget(unwanted: impl Fn(&Path) -> bool) -> bool {
     let places = TABLE.iter().flat_map(|set| &set.0);
     places.fold(false, |any, place| remove(place, &unwanted) | any)
 }
 
-/// Empties `place` if the file in it is `unwanted`; returns whether it was.
+/// Empties `place` if the file in it is `unwanted`; returns whether it was, even if another thread has taken it out meanwhile.
 fn remove(place: &EpochPtr<Box<CachedExe>>, unwanted: &dyn Fn(&Path) -> bool) -> bool {
     let is_unwanted = {
         let pin = ksync::pin();

@@ -109,7 +109,8 @@ impl FdTable {
 
     /// Finds the lowest free descriptor that is at least `min` and below `limit`, and makes the table large enough for it.
     /// Returns it with the table, whose lock is released between two parts of [`STEP`] descriptors: one that is closed
-    /// meanwhile may be passed over if `min` is above the lowest free one.
+    /// meanwhile may be passed over if `min` is above the lowest free one. The caller fills or reserves it before it releases
+    /// the lock. Fails with `TooManyFiles` or `NoMemory`.
     #[inline]
     fn free_from<'a>(
         &'a self,
@@ -203,7 +204,7 @@ impl FdTable {
         table.first_free = table.first_free.min(fd as usize);
     }
 
-    /// Gives each of two files a descriptor below `limit`, or neither.
+    /// Gives each of two files a descriptor below `limit`, or neither. Errors: those of [`FdTable::add`].
     pub fn add_pair(
         &self,
         a: FileRef,
@@ -227,10 +228,12 @@ impl FdTable {
         }
     }
 
-    /// Makes `to` refer to the file that `from` refers to. A file that `to` referred to is closed.
+    /// Makes `to` refer to the file that `from` refers to; the caller has checked that they differ. A file that `to` referred to
+    /// is closed, and the locks that the table owns on it are released.
     ///
     /// # Errors
-    /// `BadFd`; `NoMemory`; `Busy` if another thread has reserved `to`.
+    /// `BadFd` if `from` is not open, or `to` is negative or not below `limit`; `NoMemory`; `Busy` if another thread has
+    /// reserved `to`.
     pub fn dup_to(&self, from: i32, to: i32, cloexec: bool, limit: u64) -> Result<i32> {
         let file = self.get(from)?;
         let fd = index(to)?;
@@ -269,7 +272,8 @@ impl FdTable {
         }
     }
 
-    /// Takes a descriptor out and returns its file, which is closed when the last reference is dropped.
+    /// Takes a descriptor out and returns its file, which is closed when the last reference is dropped. The locks that the table
+    /// owns on the file are released.
     pub fn remove(&self, fd: i32) -> Result<FileRef> {
         let fd = index(fd)?;
         let mut table = self.table.lock();
@@ -311,7 +315,8 @@ impl FdTable {
         first_in_steps(from, |range| self.first_in(&ksync::pin(), range))
     }
 
-    /// Closes the descriptors `first..=last`, or with `mark_only` sets their close-on-exec flags.
+    /// Closes the descriptors `first..=last`, or with `mark_only` sets their close-on-exec flags. One that another thread opens
+    /// meanwhile may be missed.
     pub fn close_range(&self, first: usize, last: usize, mark_only: bool) {
         let mut from = first;
         while let Some((fd, file)) = self.next_open(from) {

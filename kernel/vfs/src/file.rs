@@ -303,7 +303,8 @@ impl File {
         ptr::from_ref(self).addr() as u64
     }
 
-    /// Reads at the position, and moves it. Holds the position's lock meanwhile.
+    /// Reads at the position, and moves it behind what was read. Holds the position's lock meanwhile; a file without positions,
+    /// such as a pipe, is read without it. Fails with `BadFd` unless it was opened for reading.
     pub fn read(&self, buf: &mut IoBuf) -> Result<usize> {
         if !self.readable() {
             return Err(FsError::BadFd);
@@ -320,7 +321,7 @@ impl File {
     }
 
     /// Writes at the position, or at the end of the file with `O_APPEND`, and moves the position. Holds the position's lock
-    /// meanwhile.
+    /// meanwhile, if the file has positions.
     pub fn write(&self, buf: &mut IoBuf) -> Result<usize> {
         self.write_or_append(buf, false)
     }
@@ -332,6 +333,7 @@ impl File {
 
     /// Writes at the position of the file, or at its end if it `append`s or the flag O_APPEND is set, and moves the position behind
     /// what was written. A file without positions, such as a pipe, is written without their lock, under which writers may sleep.
+    /// Fails with `BadFd` unless it was opened for writing.
     #[inline]
     fn write_or_append(&self, buf: &mut IoBuf, append: bool) -> Result<usize> {
         if !self.writable() {
@@ -353,7 +355,7 @@ impl File {
         Ok(n)
     }
 
-    /// Reads at `pos`; the file's position stays.
+    /// Reads at `pos`; the file's position stays, and its lock is not taken. Fails with `BadFd` or `NotSeekable`.
     pub fn read_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         if !self.readable() {
             return Err(FsError::BadFd);
@@ -376,6 +378,8 @@ impl File {
         self.write_or_append_at(buf, pos, true)
     }
 
+    /// As [`write_at`](Self::write_at) or [`append_at`](Self::append_at). Does not take the position's lock. Fails with `BadFd`
+    /// or `NotSeekable`.
     fn write_or_append_at(&self, buf: &mut IoBuf, pos: u64, append: bool) -> Result<usize> {
         if !self.writable() {
             return Err(FsError::BadFd);
@@ -391,10 +395,12 @@ impl File {
         self.ops().write(self, buf, pos)
     }
 
-    /// Moves the position, and returns it.
+    /// Moves the position, and returns it. Takes its lock. A file that seeks in vain stays where it is, and returns 0.
     ///
     /// # Errors
-    /// `BadFd` for `O_PATH`; `NotSeekable`; `Invalid`; `NoDevAddr` if there is no data after the offset.
+    /// `BadFd` for `O_PATH`; `NotSeekable`; `Invalid` for a position that cannot be, from an end that the file does not have,
+    /// and for data or holes of a directory; `NoDevAddr` for data or holes at an offset that is negative or not before the end,
+    /// or if there is no data after it.
     pub fn seek(&self, offset: i64, whence: Whence) -> Result<u64> {
         let ops = self.ops();
         if self.is_place() {
@@ -449,7 +455,7 @@ impl File {
     }
 }
 
-/// Fails if a transfer of `buf` at `pos` would end beyond the largest position.
+/// Fails with `Invalid` if a transfer of `buf` at `pos` would end beyond the largest position.
 fn check_end(pos: u64, buf: &IoBuf) -> Result<()> {
     if pos + buf.remaining() as u64 > i64::MAX as u64 {
         Err(FsError::Invalid)

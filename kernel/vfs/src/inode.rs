@@ -313,11 +313,12 @@ impl Inode {
     }
 
     /// Counts a name that is about to be made, and charges the quota for it unless it is the first; [`Links::named`] or
-    /// [`take_back_name`](Self::take_back_name) follows. Errors: `NotFound` if the file has lost its last name, or may get
-    /// none; `TooManyLinks` if it has `max`; `NoSpace`.
+    /// [`take_back_name`](Self::take_back_name) follows. Takes the data lock. Errors: `NotFound` if the file has lost its last
+    /// name, or may get none; `TooManyLinks` if it has `max`; `NoSpace`. Then nothing is counted or charged.
     pub fn add_name(&self, max: u32) -> Result<()> {
         // Charged before it is counted, for a name that is taken off meanwhile gives its unit back by the count alone.
         let paid = self.charge.is_none_or(|quota| quota.charge(&ksync::pin()));
+        // With a maximum of 0 only a first name is counted, which needs no unit.
         let first = self.count_name(if paid { max } else { 0 });
         if paid && first != Ok(false) {
             self.refund();
@@ -402,7 +403,7 @@ impl Inode {
 
     /// Sets the times of modification and of change to the time of the last store through a mapping of the file, as the VM
     /// has recorded it, if there was one since this was last done. Called before the times are read and before they are set
-    /// to something else.
+    /// to something else. Takes the data lock.
     fn stamp_stores(&self) {
         let Node::File(data) = &self.node else { return };
         let stored = data.lock().object.as_ref().and_then(|o| o.take_stored());
@@ -444,10 +445,12 @@ impl Inode {
     }
 
     /// The attributes now. The blocks of a regular file are counted here, in time proportional to its pages: a count that is
-    /// kept would be a word that all writes and faults on the file change. Called with preemption on.
+    /// kept would be a word that all writes and faults on the file change. First stamps what was stored through mappings.
+    /// Called with preemption on.
     pub fn attr(&self) -> Attr {
         self.stamp_stores();
         let size = match &self.node {
+            // As tmpfs in Linux: 20 bytes for each name, `.` and `..` included.
             Node::Dir(dir) => dir.len() as u64 * 20 + 40,
             _ => self.size(),
         };
@@ -472,7 +475,8 @@ impl Inode {
         }
     }
 
-    /// The number of frames that hold the contents of a regular file. Takes time proportional to its pages.
+    /// The number of frames that hold the contents of a regular file. Takes time proportional to its pages. Called with
+    /// preemption on: if all others drop the pages meanwhile, they are freed here.
     pub fn resident(&self) -> u64 {
         let Node::File(data) = &self.node else {
             return 0;
@@ -483,13 +487,16 @@ impl Inode {
         frames
     }
 
-    /// Opens a regular file, and returns its pages with a reference. The caller closes it by [`Inode::close_data`]. Errors:
-    /// `TextBusy` where [`Use`] says so; `NotFound` if the pages have been freed; `Invalid` if this is no regular file.
+    /// Opens a regular file, and returns its pages with a reference. The caller closes it by [`Inode::close_data`]. Takes the
+    /// data lock; does not sleep. Errors: `TextBusy` where [`Use`] says so; for a write, perhaps only because the exec cache
+    /// has the file open: [`Inode::open_data`] takes it out and tries again. `NotFound` if the pages have been freed;
+    /// `Invalid` if this is no regular file. Then nothing is counted.
     pub(super) fn try_open_data(&self, what: Use) -> Result<ObjectRef> {
         let Node::File(data) = &self.node else {
             return Err(FsError::Invalid);
         };
         let mut data = data.lock();
+        // An early return may drop it: the last reference must be released instead, but `data` keeps one under the lock.
         let object = data.object.clone().ok_or(FsError::NotFound)?;
         match what {
             Use::Read => {}
@@ -505,7 +512,8 @@ impl Inode {
         Ok(object)
     }
 
-    /// Undoes [`Inode::open_data`] with the same `what`. Frees the pages if neither a name nor an open file is left.
+    /// Undoes [`Inode::open_data`] with the same `what`. Frees the pages if neither a name nor an open file is left; mappings
+    /// keep them longer. Takes the data lock. Called with preemption on.
     pub fn close_data(&self, object: ObjectRef, what: Use) {
         if let Node::File(data) = &self.node {
             let mut data = data.lock();

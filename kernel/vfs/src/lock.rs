@@ -63,7 +63,9 @@ const LOCK_BYTES: usize = 128;
 struct LockCharge(Payer);
 
 impl LockCharge {
-    /// Charges the caller's user for a lock on a file with so many; `None` if that user may have no more.
+    /// Charges the caller's user for a lock on a file with so many; `None`, and no charge, if that user may have no more: on
+    /// all files, or because those left on this one are [`RESERVED`]. It charges before it looks at the limit, so that of two
+    /// calls at once one sees the other's charge. Takes the lock of the thread's credentials.
     fn new(on_file: usize) -> Option<LockCharge> {
         let me = current();
         let payer = me.payer();
@@ -125,7 +127,7 @@ hal::machine_static! {
     static WAITING: AtomicUsize = AtomicUsize::new(0);
 }
 
-/// Calls `change` with the graph of waits, and updates their number.
+/// Calls `change` with the graph of waits, under its lock, and updates their number.
 fn with_waits<R>(change: impl FnOnce(&mut Waits) -> R) -> R {
     let mut waits = WAITS.lock();
     let result = change(&mut waits);
@@ -156,8 +158,9 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Grants the lock, or with `wait` adds the wait for the conflicting lock's owner to the graph. Returns whether the lock
-    /// is granted.
+    /// Grants the lock, or with `wait` puts the wait for the first conflicting lock's owner into the graph, in place of an
+    /// earlier one. Returns whether the lock is granted; then the file's waiters are woken. Takes the lock of the lists, and
+    /// under it that of the graph. Fails with `NoLocks`, or with `Deadlock`; the caller then removes the wait.
     fn try_once(&mut self, wait: bool) -> Result<bool> {
         let mut lists = self.locks.lists.lock();
         let list = lists.of(self.family);
@@ -201,8 +204,9 @@ impl Request<'_> {
 /// be granted; `may_circle` says whether the request may be part of a cycle of waits.
 ///
 /// # Errors
-/// `WouldBlock` if another owner's lock conflicts and `wait` is false; `Deadlock` if the wait would never end; `Interrupted`;
-/// `NoLocks` if there is no memory, or the caller's user may have no more locks.
+/// `WouldBlock` if another owner's lock conflicts and `wait` is false; `Deadlock`, only with `may_circle`, if the wait
+/// would close a cycle that [`Waits::add`] notices; `Interrupted`; `NoLocks` if there is no memory for the lock or the wait, or
+/// the caller's user may have no more locks, on all files or on this one. The owner's locks stay as they were.
 pub fn set(
     slot: &LockSlot,
     family: Family,
@@ -235,7 +239,7 @@ pub fn set(
 }
 
 /// Releases what `range.owner` holds in the range. Fails with `NoLocks` if a lock must be split and there is no memory for
-/// the second part, or the user may have no more locks.
+/// the second part, or the user may have no more locks; then nothing is released. Takes the lock of the file's lists.
 pub fn unset(slot: &LockSlot, family: Family, range: &Lock) -> Result<()> {
     let Some(locks) = slot.get() else {
         return Ok(());
@@ -252,13 +256,13 @@ pub fn unset(slot: &LockSlot, family: Family, range: &Lock) -> Result<()> {
     Ok(())
 }
 
-/// A lock that keeps `wanted` from being granted.
+/// The lock, the first by its start, that keeps `wanted` from being granted. Takes the lock of the file's lists.
 pub fn query(slot: &LockSlot, family: Family, wanted: &Lock) -> Option<Lock> {
     let locks = slot.get()?;
     locks.lists.lock().of(family).conflict(wanted).copied()
 }
 
-/// Releases all locks of an owner on a file.
+/// Releases all locks of an owner on a file, of both families. Takes the lock of the file's lists, and wakes the waiters.
 pub fn release(slot: &LockSlot, owner: u64) {
     let Some(locks) = slot.get() else {
         return;

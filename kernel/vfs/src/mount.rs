@@ -55,7 +55,7 @@ pub fn wait_for_leaving() {
     drop(TABLE_LOCK.lock());
 }
 
-/// The mount that is mounted on `dentry` of `mount`, if there is one.
+/// The mount that is mounted on `dentry` of `mount`, if there is one; of several the last. Takes no lock.
 ///
 /// # Errors
 /// [`Leaving`].
@@ -127,6 +127,7 @@ pub fn for_each(mut f: impl FnMut(&MountRef) -> Result<()>) -> Result<()> {
     list.iter().try_for_each(&mut f)
 }
 
+/// Replaces the table by a copy that `edit` has changed; it adds one mount at most. Fails with `NoMemory`, before `edit`.
 fn replace(_: &Changes, edit: impl FnOnce(&mut Vec<MountRef>)) -> Result<()> {
     let pin = ksync::pin();
     let mut mounts = Vec::new();
@@ -250,7 +251,7 @@ pub fn detach(mount: &MountRef, held: usize, detach: bool) -> Result<()> {
     Ok(())
 }
 
-/// As [`take_out`], for [`detach`] of a mount that must not be in use.
+/// As [`take_out`], for [`detach`] of a mount that must not be in use. Fails with `Busy` if it is; then it stays.
 fn take_out_unused(c: &Changes, mount: &MountRef, held: usize) -> Result<Vec<MountRef>> {
     mount.leaving.store(true, Ordering::Relaxed);
     exec_cache::forget(|path| path.mount.id == mount.id);
@@ -266,7 +267,7 @@ fn take_out_unused(c: &Changes, mount: &MountRef, held: usize) -> Result<Vec<Mou
     taken
 }
 
-/// Takes a mount and those below it out of the table, and returns them.
+/// Takes a mount and those below it out of the table, and returns them. Fails with `NoMemory`; then all stay.
 fn take_out(c: &Changes, mount: &MountRef) -> Result<Vec<MountRef>> {
     let below = |m: &MountRef| {
         let mut m = m;

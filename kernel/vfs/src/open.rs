@@ -83,7 +83,8 @@ pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode, ready: Ready) ->
     open_checked(walk, path, flags, ready)
 }
 
-/// Checks the permissions of a place that exists, and opens it.
+/// Checks the permissions of a place that exists, and opens it. With `O_TRUNC` a regular file is emptied before; it stays empty
+/// if the open then fails.
 fn open_checked(walk: &Walk, path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
     let inode = &path.dentry.inode;
     let want = wanted(flags);
@@ -96,6 +97,7 @@ fn open_checked(walk: &Walk, path: Path, flags: u32, ready: Ready) -> Result<Fil
     if flags & o::NOATIME != 0 && !owns(walk.cred, inode) {
         return Err(FsError::Perm);
     }
+    // What is written to these is not on the mount.
     let special = matches!(
         inode.kind(),
         mode::CHR | mode::BLK | mode::FIFO | mode::SOCK
@@ -134,7 +136,7 @@ fn open_or_create(
             Err(FsError::NotFound) => {
                 match tmpfs::create(walk.cred, &dir, name, &What::File, new) {
                     Ok(dentry) => return open_created(dir, dentry, flags, ready),
-                    // Another thread has created it meanwhile.
+                    // Another thread has created it meanwhile. The text is walked again, so its links are counted again.
                     Err(FsError::Exists) => {
                         if current().kill_pending() {
                             return Err(FsError::Interrupted);
@@ -205,7 +207,8 @@ fn open_existing(
     open_checked(walk, found, flags, ready)
 }
 
-/// Opens with `O_TMPFILE`: creates a file without a name in the file system of a directory.
+/// Opens with `O_TMPFILE`: creates a file without a name in the file system of a directory. Fails with `Invalid` unless it is
+/// opened for writing.
 fn open_nameless(
     walk: &Walk,
     text: &[u8],
@@ -221,7 +224,8 @@ fn open_nameless(
     open_place(place, flags, ready)
 }
 
-/// Opens a place. The caller has checked the permissions.
+/// Opens a place. The caller has checked the permissions. Sleeps, see [`open`]. Fails with `Loop` for a symbolic link, with
+/// `NoDevAddr` for a socket, and with `Access` for a device on a mount with the flag `nodev`.
 fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
     if flags & CHANGING == 0 {
         admit()?;
@@ -262,7 +266,8 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
     Ok(File::open(Some(path), kind, flags))
 }
 
-/// The pipe of a fifo, which is made unless the fifo is open or another open waits.
+/// The pipe of a fifo, which is made unless the fifo is open or another open waits. Takes the fifo's lock. Waits for memory;
+/// `NoMemory` if there is none.
 fn fifo_pipe(slot: &Mutex<Weak<Pipe>, super::inode::FifoLock>) -> Result<Arc<Pipe>> {
     if let Some(pipe) = slot.lock().upgrade() {
         return Ok(pipe);
@@ -277,8 +282,8 @@ fn fifo_pipe(slot: &Mutex<Weak<Pipe>, super::inode::FifoLock>) -> Result<Arc<Pip
     Ok(new)
 }
 
-/// An open file of procfs or sysfs. Keeps the text that the last read from position 0 printed, charged to the user that read
-/// it.
+/// An open file of procfs or sysfs. Keeps the text that the first read printed, or the last one from position 0, charged to the
+/// user that read it.
 struct Printed {
     inode: Arc<Inode>,
     /// The file that the open returned, if its content was decided then.
@@ -330,11 +335,13 @@ impl FileOps for Printed {
     }
 
     fn end(&self, _: &File) -> Option<u64> {
+        // A text is not made to be measured.
         Some(0)
     }
 }
 
-/// Removes a name that is not a directory's.
+/// Removes a name that is not a directory's, and frees the file's pages if it was the last one and the file is not open. Sleeps.
+/// A name with a slash after it is never removed: it fails with `IsDir` for a directory, else with `NotDir`.
 pub fn unlink(walk: &Walk, text: &[u8]) -> Result<()> {
     let (dir, last) = walk.parent(text)?;
     let (name, slash) = match last {
@@ -352,7 +359,7 @@ pub fn unlink(walk: &Walk, text: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Removes an empty directory.
+/// Removes an empty directory. Sleeps. The errors for `.`, `..` and the root are those of Linux.
 pub fn rmdir(walk: &Walk, text: &[u8]) -> Result<()> {
     let (dir, last) = walk.parent(text)?;
     let name = match last {

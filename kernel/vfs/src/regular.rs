@@ -47,7 +47,8 @@ impl Regular {
         Ok(object)
     }
 
-    /// Writes at `pos`. The caller holds [`Inode::lock`].
+    /// Writes at `pos`. The caller holds [`Inode::lock`]. Fails as [`writable_from`] and [`copy_in`] do; after an error of the
+    /// copy, times and set-ID bits have changed.
     fn write_locked(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         buf.limit(writable_from(pos, buf.remaining())?);
         drop_privileges(&self.inode);
@@ -62,7 +63,7 @@ impl Regular {
     }
 }
 
-/// Calls `f` with the pages of a file, which is open for writing meanwhile.
+/// Calls `f` with the pages of a file, which is open for writing meanwhile. Sleeps; fails as [`Inode::open_data`] does.
 fn with_pages<R>(inode: &Inode, f: impl FnOnce(&ObjectRef) -> Result<R>) -> Result<R> {
     let object = inode.open_data(Use::Write)?;
     let result = f(&object);
@@ -71,7 +72,7 @@ fn with_pages<R>(inode: &Inode, f: impl FnOnce(&ObjectRef) -> Result<R>) -> Resu
 }
 
 /// Copies from the pages to `buf`, up to the end of the file. Stops where the caller is killed, for a read may be as large as
-/// memory.
+/// memory. Fails, with `Fault` or `Interrupted`, only if nothing was copied. Sleeps for pages of the caller.
 fn copy_out(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     let mut done = 0;
     loop {
@@ -114,7 +115,7 @@ fn slice_end(at: u64, end: u64) -> u64 {
 }
 
 /// Copies from `buf` to the pages, which are allocated as needed. The caller holds [`Inode::lock`]. Stops where the caller is
-/// killed, for a write may be as large as memory.
+/// killed, for a write may be as large as memory. Fails, with `NoSpace`, `Fault` or `Interrupted`, only if nothing was copied.
 fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
     let mut done = 0;
     while buf.remaining() > 0 {
@@ -134,7 +135,9 @@ fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
             Err(_) if done == 0 => return Err(FsError::NoSpace),
             Err(_) => break,
         }
+        // Short because of a page of the caller's that is not there; or for want of space, which the next attempt tells.
         if let Err(e) = buf.fault_in(false) {
+            // A page that was made for bytes that cannot be had goes again.
             object.forget_blank(vm(), pos + done as u64);
             return so_far(done, e);
         }
@@ -144,7 +147,7 @@ fn copy_in(object: &ObjectRef, buf: &mut IoBuf, pos: u64) -> Result<usize> {
 
 /// How many of `len` bytes the caller may write at `pos`, given the file-size limit of its process.
 ///
-/// A write that begins at or beyond the limit raises SIGXFSZ and fails.
+/// A write that begins at or beyond the limit raises SIGXFSZ and fails with `TooBig`; one at or beyond [`MAX_SIZE`] only fails.
 fn writable_from(pos: u64, len: usize) -> Result<usize> {
     let limit = (upcalls::get().file_size_limit)();
     if pos >= limit && len > 0 {
@@ -218,7 +221,11 @@ impl FileOps for Regular {
 }
 
 /// Sets the size of a regular file, in bytes. `stamps` says whether the times of modification and change are set even if the
-/// size stays the same and there are no pages; truncate(2) does not set them then.
+/// size stays the same and there are no pages; truncate(2) does not set them then. Takes [`Inode::lock`]. Sleeps.
+///
+/// # Errors
+/// `TooBig` beyond [`MAX_SIZE`], or, with SIGXFSZ, for a file that grows beyond the process's limit; those of
+/// [`Inode::open_data`] for a write. Nothing has changed.
 pub fn truncate(inode: &Inode, size: u64, stamps: bool) -> Result<()> {
     if size > MAX_SIZE {
         return Err(FsError::TooBig);
@@ -235,7 +242,7 @@ pub fn truncate(inode: &Inode, size: u64, stamps: bool) -> Result<()> {
         let _lock = inode.lock.lock();
         let old = inode.size();
         let changes = stamps || size != old || object.next_resident(0, u32::MAX).is_some();
-        // A smaller size is seen before the pages go, a larger one after they can come.
+        // A smaller size is seen before the pages go. A larger one is seen a moment before what lies there can be accessed.
         inode.set_size_locked(size);
         object.truncate(vm(), size);
         drop_privileges(inode);
@@ -299,7 +306,12 @@ fn make_pages(object: &Object, from: u64, end: u64, grow: bool) -> Result<()> {
     Ok(())
 }
 
-/// Allocates or frees the pages of `len` bytes at `offset` of a regular file, as fallocate(2) with the flags `how` does.
+/// Allocates or frees the pages of `len` bytes at `offset` of a regular file, as fallocate(2) with the flags `how` does. Takes
+/// [`Inode::lock`]. Sleeps.
+///
+/// # Errors
+/// `TooBig` beyond [`MAX_SIZE`], or, with SIGXFSZ, beyond the process's limit; `NotSupported`; those of [`Inode::open_data`] for
+/// a write. `NoSpace`, or `Interrupted` if the caller is killed: then pages that `ZERO_RANGE` has freed stay freed.
 pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
     use fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
     let end = offset
@@ -334,7 +346,7 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
 }
 
 /// Clears the set-user-ID and set-group-ID bits of the file of `object`, of which the caller has freed pages through a
-/// mapping.
+/// mapping. Takes [`Inode::lock`]. Sleeps.
 pub fn changed_by_mapping(object: &Object) {
     let tag = object.tag().and_then(|tag| tag.downcast_ref::<FileTag>());
     if let Some(inode) = tag.and_then(|tag| tag.inode.upgrade()) {
@@ -343,7 +355,8 @@ pub fn changed_by_mapping(object: &Object) {
     }
 }
 
-/// Writes bytes of the kernel at `pos` of a regular file that no program has open yet (of the initramfs).
+/// Writes bytes of the kernel at `pos` of a regular file that no program has open yet (of the initramfs). Fails with `NoSpace`
+/// if not all fit; those that do may have been written. `Invalid` if this is no regular file.
 pub fn write_kernel(inode: &Inode, pos: u64, bytes: &[u8]) -> Result<()> {
     with_pages(inode, |object| {
         let _lock = inode.lock.lock();

@@ -70,11 +70,12 @@ struct Rename<'a> {
     may: &'a MayRename<'a>,
 }
 
-/// Renames within one file system in memory. Returns the dentry that was replaced. At every moment a lookup of a name that is
-/// replaced finds the old file or the new one, and a lookup that begins after another one has missed the old name finds the
-/// new one; while two names are swapped it may find neither. Takes [`RENAME`], if the directories are two, and their locks.
-/// Errors: `NotFound`; `Exists`; `NotDir`; `Busy` for a mount point; `Invalid` for a directory moved below itself; `NotEmpty`;
-/// `NoMemory`; the error of `may`.
+/// Renames within one file system in memory, as the caller has checked. Returns the dentry that was replaced, whose inode the
+/// caller lets be [`Inode::unlinked`]. If both are names of one file, nothing is changed. At every moment a lookup of a name
+/// that is replaced finds the old file or the new one, and a lookup that begins after another one has missed the old name finds
+/// the new one; while two names are swapped it may find neither. Takes [`RENAME`], if the directories are two, and their locks.
+/// Errors: `NotFound`; `Exists`; `NotDir`; `Perm` in a directory whose entries are made on demand; `Busy` for a mount point;
+/// `Invalid` for a directory moved below itself; `NotEmpty`; `NoMemory`; the error of `may`. Then nothing has changed.
 pub fn rename(
     from: Side,
     to: Side,
@@ -240,6 +241,7 @@ impl Rename<'_> {
             self.to_dir.table.uninstall(new_hash, dst);
         }
         let same = self.is_in_one();
+        // In one leaf, the installation has taken the old place of `src` out.
         if !(same && self.to_dir.table.same_leaf(old_hash, new_hash)) {
             self.from_dir.table.uninstall(old_hash, src);
         }
@@ -273,6 +275,7 @@ impl Rename<'_> {
         let same = self.is_in_one();
         src.move_to(self.to.dir, self.to.name);
         dst.move_to(self.from.dir, self.from.name);
+        // In one leaf, each is found by the name that it has.
         if !(same && self.from_dir.table.same_leaf(src_hash, dst_hash)) {
             self.to_dir.table.uninstall(dst_hash, dst);
             self.to_dir.table.install(dst_hash, src);

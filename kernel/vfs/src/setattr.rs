@@ -29,7 +29,8 @@ fn group_bit_lost(cred: &Cred, inode: &Inode) -> u32 {
     }
 }
 
-/// chmod(2). The caller has checked that the mount is writable.
+/// chmod(2). The caller has checked that the mount is writable. Fails with `Perm` unless `cred` [`owns`] the file. The
+/// set-group-ID bit is left out for a caller that is neither in the group nor has CAP_FSETID.
 pub fn chmod(cred: &Cred, inode: &Inode, perm: u32) -> Result<()> {
     let _lock = inode.lock.lock();
     if !owns(cred, inode) {
@@ -44,7 +45,8 @@ pub fn chmod(cred: &Cred, inode: &Inode, perm: u32) -> Result<()> {
     Ok(())
 }
 
-/// chown(2). The caller has checked that the mount is writable. `None` keeps the owner, or the group.
+/// chown(2). The caller has checked that the mount is writable. `None` keeps the owner, or the group. Fails with `Perm`. Clears
+/// set-ID bits of a file that is no directory, even if owner and group stay the same.
 pub fn chown(cred: &Cred, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
     let _lock = inode.lock.lock();
     // The owner may give the file to a group that he is a member of, but not to another user.
@@ -64,6 +66,7 @@ pub fn chown(cred: &Cred, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> 
         if !owns(cred, inode) {
             return Err(FsError::Perm);
         }
+        // As in Linux, where the clearing of bits is a chmod(2) by the rules for the new group.
         if !in_group_or_capable(cred, gid.unwrap_or(inode.gid())) {
             lost |= mode::SGID;
         }
@@ -73,8 +76,8 @@ pub fn chown(cred: &Cred, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> 
     Ok(())
 }
 
-/// Clears the set-user-ID and set-group-ID bits of a file whose contents the caller changes. The caller holds
-/// [`Inode::lock`].
+/// Clears the set-user-ID and set-group-ID bits of a file whose contents the caller changes, unless it has CAP_FSETID. The
+/// caller holds [`Inode::lock`].
 pub fn drop_privileges(inode: &Inode) {
     let bits = inode.mode();
     // Hardly any file has these bits, so most writes do not read the credentials.

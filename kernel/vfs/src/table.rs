@@ -123,6 +123,7 @@ impl<D: Named> NameTable<D> {
         }
     }
 
+    /// The path to the leaf of `hash`, whose link may be empty. The directory's lock is held.
     fn trail<'p>(&'p self, pin: &'p CpuPin, hash: u32) -> Trail<'p, D> {
         let mut trail = Trail {
             forks: [None; LEVELS],

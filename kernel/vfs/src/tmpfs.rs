@@ -152,10 +152,10 @@ impl Settings {
     }
 }
 
-/// Makes an empty file system.
+/// Makes an empty file system. Takes the mount table's lock, for a device number. Sleeps.
 ///
 /// # Errors
-/// `NoMemory`; `NoSpace`.
+/// `NoMemory` if there is none for a quota; `NoSpace` if there is none for the root, or the limit on files is 0.
 pub fn new_super(kind: FsKind, settings: Settings) -> Result<Arc<Super>> {
     let dev = new_dev();
     let claim = |limit: Option<u64>| limit.map(quota::claim).transpose();
@@ -190,11 +190,12 @@ fn may_name(cred: &Cred) -> Result<()> {
     Ok(())
 }
 
-/// Creates a file named `name` in `dir`, if `cred` has the right to. Its entry is charged to the user of `cred`, the file to the file
-/// system.
+/// Creates a file named `name` in `dir`, if `cred` has the right to. The memory of its entry and its inode is charged to the user
+/// of `cred`, the file to the file system's quotas. Takes the directory's lock. Sleeps.
 ///
 /// # Errors
-/// `ReadOnly`; `Access`; `NameTooLong` for the target of a symbolic link; `NoSpace`; those of [`Dir::create`].
+/// `ReadOnly`; `Access`; `NameTooLong` for the target of a symbolic link; `NoSpace`, also beyond the user's part of memory for
+/// names; those of [`Dir::create`], of which `Exists` comes first, and of [`Inode::dir_to_add`].
 pub fn create(
     cred: &Cred,
     dir: &Path,
@@ -225,6 +226,9 @@ pub fn create(
 
 /// Creates a file without a name in the file system of `dir`. It can be given a name later unless `exclusive`; otherwise it
 /// goes with its last reference.
+///
+/// # Errors
+/// `NotSupported` unless `dir` is a directory in memory; `ReadOnly`; `Access`; `NoSpace`.
 pub fn create_nameless(cred: &Cred, dir: &Path, mode: NewMode, exclusive: bool) -> Result<Path> {
     let parent = &dir.dentry.inode;
     if !matches!(parent.node, Node::Dir(_)) {
@@ -249,7 +253,12 @@ pub fn create_nameless(cred: &Cred, dir: &Path, mode: NewMode, exclusive: bool) 
 /// The most names that a file may have.
 const LINK_MAX: u32 = 1 << 30;
 
-/// Makes another name of a file. `same_mount` says whether the path to the file led through the mount of `dir`.
+/// Makes another name of a file. `same_mount` says whether the path to the file led through the mount of `dir`. Takes the
+/// directory's lock, and under it the data lock. Sleeps.
+///
+/// # Errors
+/// `ReadOnly`; `CrossDevice`; `Perm` for a directory, or where [`protect::may_link`] says so; `Access`; `NoSpace`; those of
+/// [`Inode::add_name`], [`Dir::create`] and [`Inode::dir_to_add`]. A name that was counted is taken back.
 pub fn link(
     cred: &Cred,
     inode: &Arc<Inode>,

@@ -200,6 +200,7 @@ enum Slow {
 struct Child {
     dir: Path,
     name: Vec<u8>,
+    /// If only a slash is left, `/.`: a walk that goes on there must be in a directory.
     rest: Vec<u8>,
     /// Nothing but a slash is left.
     last: bool,
@@ -289,7 +290,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Walks as far as possible without sleeping.
+    /// Walks as far as possible without sleeping: to the end of `text`, or to where a slow step is due. Counts the links that it
+    /// follows in `aim`; a slash after the last one makes `aim` want a directory.
     fn fast<'p>(
         &'p self,
         pin: &'p CpuPin,
@@ -530,7 +532,7 @@ impl Walk<'_> {
     }
 }
 
-/// Looks one name up in a directory, and goes to what is mounted on it. Does not follow links.
+/// Looks one name up in a directory, and goes to what is mounted on it. Does not follow links, nor check rights. May sleep.
 pub fn child(dir: &Path, name: &[u8]) -> Result<Path> {
     if let Node::Dynamic(_) = &dir.dentry.inode.node {
         return on_demand(dir, name, current().payer());

@@ -54,7 +54,7 @@ impl Pipe {
     }
 }
 
-/// Puts a pipe that has been closed into this CPU's cache; if the cache is full, frees its buffers.
+/// Puts a pipe that has been closed into this CPU's cache; if the cache is full, frees its buffers, and may sleep for it.
 ///
 /// Does nothing if a thread that still wakes up has a reference, which then frees the pipe, or if a fifo's inode has a weak one:
 /// the caller's drop frees what the pipe holds.

@@ -19,10 +19,11 @@ pub struct PipeEnd {
 }
 
 impl PipeEnd {
-    /// Opens an end. The first open end charges the pipe to the caller's user.
+    /// Opens an end. The first open end charges the pipe to the caller's user, and sets its size. Takes the pipe's lock. Wakes
+    /// nobody: that is left to the open of a fifo.
     ///
     /// # Errors
-    /// `TooManyPipes`.
+    /// `TooManyPipes` for the first end, if the user is beyond the hard limit. Nothing is counted.
     pub fn new(pipe: Arc<Pipe>, reads: bool, writes: bool) -> Result<Self> {
         let mut s = pipe.state.lock();
         if s.readers == 0 && s.writers == 0 {
@@ -65,6 +66,7 @@ impl Drop for PipeEnd {
             core::mem::replace(&mut s.room, Room::NONE).end();
         }
         drop(s);
+        // After the last writer, readers find the end; after the last reader, writers fail.
         if writers == 0 && self.writes && !self.pipe.readers.is_empty() {
             self.pipe.readers.wake_all();
         }

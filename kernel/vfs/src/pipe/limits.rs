@@ -1,8 +1,8 @@
 //! Limits on the pages that the pipes of one user may hold, as in pipe(7).
 //!
-//! The pages that a pipe may hold are charged to the user that created it, from its first open to its last close. Beyond the
-//! soft limit, a new pipe of a user without privileges holds two pages and cannot be made larger; beyond the hard limit it
-//! cannot be made.
+//! The pages that a pipe may hold are charged to the user that opens it first, from that open to its last close: to the creator
+//! of a pipe without a name, and to the first opener of a fifo. Beyond the soft limit, a new pipe of a user without privileges
+//! holds two pages, and none can be made larger; beyond the hard limit the first open of a pipe fails.
 
 use ksync::atomic::AtomicU64;
 use ksync::atomic::Ordering::Relaxed;
@@ -36,11 +36,11 @@ fn is_limited() -> bool {
     !current().cred().beyond_user_limits()
 }
 
-/// The charge for the pages of one pipe.
+/// The charge for the pages of one pipe; that of a fifo is paid by its first opener.
 pub(super) struct Room {
     pub payer: Payer,
     pub pages: usize,
-    /// User id and group id of a pipe without a name: the creator's for files.
+    /// User id and group id of a pipe without a name: those for file access of the thread that was charged.
     pub owner: (u32, u32),
 }
 
@@ -51,7 +51,9 @@ impl Room {
         owner: (0, 0),
     };
 
-    /// Charges the caller's user for a new pipe; `None` beyond the hard limit.
+    /// Charges the caller's user for a pipe that is about to be open: for [`DEFAULT_SIZE`], or for fewer pages beyond
+    /// [`MAX_SIZE`] or the soft limit. `None`, and no charge, beyond the hard limit. It charges before it looks at the limits,
+    /// so that of two calls at once one sees the other's charge. Takes the lock of the thread's credentials.
     pub fn new() -> Option<Room> {
         let me = current();
         let payer = me.payer();
@@ -80,7 +82,9 @@ impl Room {
         Some(room)
     }
 
-    /// Changes the charge to `pages`. Fails with `Perm` if the caller may not have so many.
+    /// Changes the charge to `pages`. Fails with `Perm`, and changes nothing, for more pages than before, if that is beyond
+    /// [`MAX_SIZE`] or the payer is beyond a limit, and the caller has no privilege to go beyond. Takes the lock of the
+    /// thread's credentials.
     pub fn resize(&mut self, pages: usize) -> Result<()> {
         if pages <= self.pages {
             self.payer.give_back(Charge::PipePages, self.pages - pages);
@@ -103,7 +107,7 @@ impl Room {
         Ok(())
     }
 
-    /// Undoes a [`resize`](Self::resize); `pages` were charged before it.
+    /// Undoes a [`resize`](Self::resize), regardless of limits; `pages` were charged before it.
     pub fn restore(&mut self, pages: usize) {
         self.payer.charge(Charge::PipePages, pages);
         self.payer.give_back(Charge::PipePages, self.pages);

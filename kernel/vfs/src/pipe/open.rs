@@ -10,10 +10,11 @@ use super::state::Pipe;
 use crate::error::{FsError, Result};
 use crate::file::{File, FileRef, Kind, o};
 
-/// Makes a pipe and opens both its ends: for reading and for writing.
+/// Makes a pipe and opens both its ends: for reading and for writing. Of `flags` both keep O_NONBLOCK and O_DIRECT, which has no
+/// effect. May wait for memory.
 ///
 /// # Errors
-/// `TooManyPipes`; `NoMemory`.
+/// `TooManyPipes` beyond the user's hard limit; `NoMemory`.
 pub fn open_pair(flags: u32) -> Result<(FileRef, FileRef)> {
     let pipe = Pipe::create()?;
     let keep = flags & (o::NONBLOCK | o::DIRECT);
@@ -77,7 +78,8 @@ impl Opening<'_> {
 /// O_RDWR or O_NONBLOCK.
 ///
 /// # Errors
-/// `NoDevAddr` for a non-blocking open for writing without a reader; `NoMemory`; `Interrupted`.
+/// `NoDevAddr` for a non-blocking open for writing without a reader; `NoMemory` beyond the user's limit on pages of pipes;
+/// `Interrupted`, after which the end is closed again.
 pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
     let (reads, writes) = sides(flags);
     let nonblocking = flags & o::NONBLOCK != 0;
@@ -110,6 +112,7 @@ pub fn open_fifo(pipe: Arc<Pipe>, flags: u32) -> Result<PipeEnd> {
     if nonblocking || peers > 0 {
         return Ok(end);
     }
+    // An open with O_RDWR does not wait here: it has counted as an open for writing itself.
     let mut opening = Opening {
         pipe: &end.pipe,
         reads,

@@ -43,6 +43,7 @@ pub struct Ring {
     charge: MemoryCharge,
 }
 
+/// Allocates a buffer. Waits for memory; `NoMemory` if there is none for a long time, or the thread is killed.
 fn buffer(bytes: usize) -> Result<Box<[u8]>> {
     mem::admit_process().map_err(|_| FsError::NoMemory)?;
     Ok(vec![0; bytes].into_boxed_slice())
@@ -111,7 +112,8 @@ impl Ring {
         self.held = 0;
     }
 
-    /// Moves the content to pages. Allocates the array of pages, and pages for the content.
+    /// Moves the content to pages, and sets the limit. Allocates the array of pages, and pages for the content; may wait for
+    /// memory. Fails with `NoMemory`; then nothing has changed. The caller updates the charge.
     fn promote(&mut self, limit: usize) -> Result<()> {
         let mut pages: Vec<Option<Box<[u8]>>> = Vec::new();
         pages
@@ -177,7 +179,8 @@ impl Ring {
         }
     }
 
-    /// Allocates the buffer for the next byte, if it is missing, given that `want` bytes are to be written.
+    /// Allocates the buffer for the next byte, if it is missing, given that `want` bytes are to be written. May wait for memory,
+    /// and fail with `NoMemory`.
     fn prepare(&mut self, want: usize) -> Result<()> {
         match &mut self.store {
             Store::None if want <= SMALL => {
@@ -223,7 +226,8 @@ impl Ring {
         }
     }
 
-    /// Writes bytes from `buf` until it or the room is used up. Fails only if nothing was written.
+    /// Writes bytes from `buf` until it or the room is used up. Fails, with `Fault` or `NoMemory`, only if nothing was written;
+    /// else an error just ends it. May wait for memory.
     pub fn fill(&mut self, buf: &mut IoBuf) -> Result<usize> {
         let mut done = 0;
         while buf.remaining() > 0 && self.room() > 0 {
@@ -246,7 +250,8 @@ impl Ring {
         Ok(done)
     }
 
-    /// Reads bytes into `buf` until it is full or the ring is empty. Fails only if nothing was read.
+    /// Reads bytes into `buf` until it is full or the ring is empty. Fails, with `Fault`, only if nothing was read. Bytes that
+    /// cannot be copied stay.
     pub fn drain(&mut self, buf: &mut IoBuf) -> Result<usize> {
         let mut done = 0;
         while buf.remaining() > 0 && self.len > 0 {

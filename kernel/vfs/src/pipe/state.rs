@@ -104,12 +104,14 @@ impl Pipe {
         }
     }
 
-    /// Tries to read; `None` if the caller must wait.
+    /// Tries to read; `None` if the caller must wait, 0 if the pipe is empty and has no writer. Holds the pipe's lock while it
+    /// copies, and may sleep. Fails with `Fault` if nothing could be copied.
     pub(super) fn try_read(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
         let mut s = self.state.lock();
         if s.ring.len() == 0 {
             return Ok((s.writers == 0).then_some(0));
         }
+        // Writers are woken only when there is room again for any write that is made as a whole.
         let tight = s.ring.room() < PIPE_BUF;
         let taken = s.ring.drain(buf);
         let relieved = tight && s.ring.room() >= PIPE_BUF;
@@ -125,8 +127,11 @@ impl Pipe {
         taken.map(Some)
     }
 
-    /// Tries to write; `None` if the caller must wait. A write of at most [`PIPE_BUF`] bytes is made as a whole or not at
-    /// all.
+    /// Tries to write; `None` if the caller must wait. A write of at most [`PIPE_BUF`] bytes waits until it has room as a whole;
+    /// only a fault, or want of memory, can cut it short. Holds the pipe's lock while it copies, and may sleep.
+    ///
+    /// # Errors
+    /// `BrokenPipe` if there is no reader; `Fault`, or `NoMemory`, if nothing could be written.
     pub(super) fn try_write(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
         let mut s = self.state.lock();
         if s.readers == 0 {
@@ -154,10 +159,12 @@ impl Pipe {
         put.map(Some)
     }
 
-    /// Sets the size, as `F_SETPIPE_SZ`; returns the size that the pipe has got, in bytes.
+    /// Sets the size, as `F_SETPIPE_SZ`, to a power of two of at least a page; returns it, in bytes. Takes the pipe's lock, and
+    /// may wait for memory. Wakes a writer.
     ///
     /// # Errors
-    /// `Invalid`; `Perm`; `Busy` if the pipe holds more bytes; `NoMemory`.
+    /// `Invalid` beyond 2 GiB; `Perm` beyond a limit on pages; `Busy` if the pipe holds more bytes; `NoMemory`. Nothing has
+    /// changed.
     pub fn resize(&self, bytes: usize) -> Result<usize> {
         if bytes > SIZE_LIMIT {
             return Err(FsError::Invalid);

@@ -85,7 +85,8 @@ impl FileOps for PipeEnd {
                 Ok(n) => total += n,
                 Err(e) if total == 0 => return Err(e),
                 Err(e) => {
-                    // SIGPIPE is due even if some bytes were written before.
+                    // SIGPIPE is due even if some bytes were written before. For an error that is returned, the caller
+                    // raises it.
                     if e == FsError::BrokenPipe {
                         (upcalls::get().broken_pipe)();
                     }
