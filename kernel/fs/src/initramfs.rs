@@ -167,7 +167,8 @@ impl Unpacker {
         }
     }
 
-    /// Makes the file of one entry. The outer error is the archive's, the inner one the file system's.
+    /// Makes the file of one entry. The outer error is the archive's, the inner one the file system's; after an inner error,
+    /// the entry's data may be left, which the reader skips, and a file may be left with a part of them.
     fn entry<S: Source>(
         &mut self,
         h: &Header,
@@ -201,8 +202,11 @@ impl Unpacker {
         Ok(written)
     }
 
-    /// Finds or makes the inode of an entry. `None` for an entry that names the root and is no directory, which is
-    /// ignored.
+    /// Finds or makes the inode of an entry. A directory stays if there is one; what else has the name is replaced. `None`
+    /// for an entry that names the root and is no directory, which is ignored.
+    ///
+    /// # Errors
+    /// `NotFound` if the directory of the entry does not exist; those of the operations on the file system.
     fn node(
         &mut self,
         h: &Header,

@@ -67,7 +67,7 @@ pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
     })
 }
 
-/// Makes the file system of device nodes and mounts it on /dev.
+/// Makes the file system of device nodes and mounts it on /dev, which is made unless the image has it.
 fn mount_devices() -> Result<()> {
     let fs = tmpfs::new_super(FsKind::Devtmpfs, Settings::new(0o755))?;
     devices::set_nodes(fs.clone());

@@ -14,6 +14,7 @@ use vfs::poll::PollMask;
 
 /// Longest record in bytes; a longer one is refused, as on Linux.
 const RECORD: usize = 992;
+/// Bytes copied at a time.
 const PIECE: usize = 248;
 
 /// Whether reading the log needs CAP_SYSLOG (/proc/sys/kernel/dmesg_restrict), because the log shows addresses of the
@@ -46,6 +47,7 @@ impl FileOps for Kmsg {
         let mut first = true;
         let mut last = b'\n';
         while buf.remaining() > 0 {
+            // If this fails, what was copied before has been printed.
             let n = buf.take(&mut piece)?;
             let mut text = &piece[..n];
             if core::mem::take(&mut first) {

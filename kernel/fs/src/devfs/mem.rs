@@ -24,6 +24,10 @@ impl FileOps for Null {
 
 static ZEROES: [u8; 4096] = [0; 4096];
 
+/// Fills `buf` with zeroes; returns their number. A pending signal ends the call early, after a multiple of 4096 bytes.
+///
+/// # Errors
+/// `Fault` if not even the first byte could be copied.
 fn read_zeroes(buf: &mut IoBuf) -> Result<usize> {
     let mut done = 0;
     while buf.remaining() > 0 {

@@ -53,8 +53,8 @@ fn rule(page: u64) -> Rule {
 /// `step` moves less than that length. Returns the number of bytes moved.
 ///
 /// # Errors
-/// `Fault` if the transfer reaches beyond the end of RAM, or if the first part faults; `step`'s other errors as they
-/// are.
+/// `Fault` if the transfer reaches beyond the end of RAM, or if the first part faults; `NoMemory`; `step`'s other errors as
+/// they are, even after parts have been moved.
 fn by_pages(
     buf: &mut IoBuf,
     pos: u64,

@@ -90,6 +90,7 @@ impl DynDir for Fds {
         };
         let fd = i32::try_from(fd).map_err(|_| FsError::NotFound)?;
         let file = p.open_file(fd).ok_or(FsError::NotFound)?;
+        // As in Linux, the permissions tell what the file was opened for.
         let perm =
             if file.readable() { 0o500 } else { 0 } | if file.writable() { 0o300 } else { 0 };
         let node = Dynamic::Link(Box::new(FdLink {
@@ -148,7 +149,7 @@ impl DynLink for FdLink {
             return Ok(Target::Place(path.clone()));
         }
         // An anonymous pipe has no path. Following the link makes an inode of the same pipe, so that open(2) opens
-        // the pipe again.
+        // the pipe again. Other files without a path cannot be opened again.
         let Kind::Pipe(end) = &file.kind else {
             return Err(FsError::NoDevAddr);
         };

@@ -17,7 +17,7 @@ use super::names::put_octal;
 /// Prints the path of a mapped file, as it was first opened, and returns the inode number.
 ///
 /// A mapping keeps only the dentry. So the mount is searched for: the first one of the dentry's file system through
-/// which the path can be reached from the boot root.
+/// which the path can be reached from the boot root. If there is none, or no memory, no path is printed. Sleeps.
 fn put_name(out: &mut Text, tag: &FileTag) -> u64 {
     let Some(dentry) = tag.dentry.upgrade() else {
         out.push(b" (deleted)");

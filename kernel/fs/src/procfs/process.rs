@@ -166,6 +166,7 @@ impl DynDir for Dir {
             What::Fds => (Dynamic::Dir(Box::new(links::Fds(whom))), 0o500),
             What::Tasks => (Dynamic::Dir(Box::new(Tasks(whom.process))), 0o555),
         };
+        // Of the entries only `task`, a directory that everybody may list, has these permissions.
         let owner = p.shown_owner(thread(&p, self.whom.tid).as_deref(), perm == 0o555);
         Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner))
     }
@@ -351,6 +352,7 @@ fn public_stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     put_stat(p, tid, None, out)
 }
 
+/// Prints stat, with addresses only if `shown`, the memory that the caller may inspect, is given.
 fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Result<()> {
     let thread = thread_of(p, tid);
     let ticks = |ns: u64| ns / (1_000_000_000 / CLOCK_TICKS);
@@ -416,7 +418,8 @@ fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Resu
     let only = |address: u64| if permitted { address } else { 0 };
     let stack = only(program.stack_start);
     put!(out, "{} {} {stack} 0 0 ", code.0, code.1);
-    // These fields would show signals as obsolete 32-bit masks, so they are 0; `status` has the full masks.
+    // The first four would show signals as obsolete 32-bit masks, so they are 0; `status` has the full masks. The last is
+    // the signal that the parent gets: SIGCHLD.
     put!(out, "0 0 0 0 0 0 0 17 ");
     put!(out, "{} 0 0 0 0 0 ", thread.as_ref().map_or(0, |t| t.cpu()));
     for address in [

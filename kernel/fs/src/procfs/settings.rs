@@ -148,6 +148,7 @@ fn pipe_max(out: &mut Text) -> Result<()> {
     line(out, pipe::MAX_SIZE.load(Ordering::Relaxed))
 }
 
+/// Sets the size, rounded up to a power of two of at least a page. Fails with `Invalid` beyond 2 GiB.
 fn set_pipe_max(data: &[u8]) -> Result<()> {
     let bytes = parse(data)?;
     if bytes > 1 << 31 {

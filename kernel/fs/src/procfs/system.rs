@@ -90,6 +90,7 @@ fn interrupts(out: &mut Text) -> Result<()> {
     Ok(())
 }
 
+/// The number of all threads, and the highest id of a process.
 fn processes() -> (u32, u32) {
     let (mut all, mut last) = (0, 0);
     ids::each_process(1, |p| {
