@@ -54,8 +54,8 @@ pub(super) fn thread_ends(t: &Thread, p: &Process, last: bool) {
     t.payer().give_back(Charge::Threads, 1);
 }
 
-/// Whether the account has more threads than RLIMIT_NPROC allows; with `others`, one thread, the caller, does not
-/// count.
+/// Whether the account has more threads than the RLIMIT_NPROC of `t`'s process allows; with `others`, one thread, the caller,
+/// does not count.
 fn is_crowded(t: &Thread, payer: Payer, others: bool) -> bool {
     let limit = t.process().rlimit(Resource::Nproc);
     payer.is_over(Charge::Threads, limit.saturating_add(u64::from(others)))
@@ -74,7 +74,7 @@ pub(super) fn note_crowd(t: &Thread, payer: Payer) {
 }
 
 /// Whether `t`, the caller, may call execve: not if it has become a thread of a user that had too many threads, and
-/// still has.
+/// still has. If that user has fewer by now, later calls do not ask any more.
 pub fn may_exec(t: &Thread) -> bool {
     if !t.has(flag::CROWDED) {
         return true;

@@ -48,10 +48,13 @@ pub(super) fn switch(next: &Thread) {
     }
 }
 
+/// Makes this CPU, whose record is `a`, enter `space`; with `None`, the kernel's page tables alone. The record then holds a
+/// reference.
 fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
     let address = |space: Option<&Arc<Space>>| space.map_or(0, |s| Arc::as_ptr(s) as usize);
     let at = address(space.as_ref());
     let mut place = a.space.lock();
+    // The CPU may be there already: the address of a process that has left its space is that of no space.
     if address(place.as_ref()) != at {
         mem::activate(pin, place.as_ref(), space.as_ref());
     }

@@ -11,10 +11,14 @@ use super::user_thread::UserThreadExt;
 
 /// Credentials that a thread gives itself.
 pub trait CredentialsExt {
-    /// Changes the thread's credentials. Called by the thread itself, so that no change is lost.
+    /// Changes the thread's credentials. Called by the thread itself, so that no change is lost. Allocates.
+    ///
+    /// The account of a new real user is charged for the thread, even beyond RLIMIT_NPROC; then the thread's next execve may
+    /// fail. If the memory may hold what the new credentials must not read, it is hidden (see [`look`](crate::look)), and the
+    /// parent's death sends no signal any more.
     ///
     /// If the thread leads its process, or is its only thread, the credentials by which other processes judge the
-    /// process change as well.
+    /// process change as well; with another real user the process begins a new exec group.
     ///
     /// # Errors
     /// No memory for an account of the new real user; nothing has changed.

@@ -40,7 +40,7 @@ impl Process {
         self.look_at_files(FdTable::size).unwrap_or(0)
     }
 
-    /// How many descriptors are open.
+    /// How many descriptors are open: a sum over steps, between which other threads may open and close some.
     pub fn open_descriptors(&self) -> usize {
         let mut sum = 0;
         for from in (0..).step_by(STEP) {
@@ -54,11 +54,11 @@ impl Process {
     }
 }
 
-/// Gives the current process a descriptor table of its own, if another process shares the present one. Called by the
-/// process's only thread.
+/// Gives the current process a descriptor table of its own, a copy, if another process shares the present one. Called by the
+/// process's only thread, not within [`with_files`](crate::with_files) and the like. Sleeps.
 ///
 /// # Errors
-/// `NoMemory`; nothing has changed.
+/// `NoMemory`; the process has the table that it had.
 pub fn own_files() -> Result<(), FsError> {
     reference_cache::forget_files();
     let me = current();

@@ -30,9 +30,14 @@ pub enum ExecFailed {
     NoMemory,
 }
 
-/// Makes the current process run `loaded`, under the name `name`. `frame` gets the program's first registers.
+/// Makes the current process run `loaded`, under the name `name`. `frame` gets the program's first registers. Kills the process's
+/// other threads and sleeps until they have exited.
 ///
 /// On success nothing of the old program is left but what execve(2) keeps.
+///
+/// # Errors
+/// [`ExecFailed`]; the program is the old one, and the new space has been emptied. With `Dying`, other threads may have been
+/// killed.
 pub fn commit(
     loaded: Loaded,
     name: &[u8],
@@ -127,10 +132,12 @@ fn limit_stack(p: &Process) {
     let _ = p.set_limit(Resource::Stack, Limit { soft, ..now }, false);
 }
 
+/// Gives the new program signal actions of its own, reset as execve(2) says, and takes its alternate stack. The mask and what is
+/// pending stay.
 fn reset_signals(me: &Current, p: &Process) {
     let actions = p.signals.lock().actions.clone();
     // Two references: the process's and this one. With more, another process shares the actions, and its actions must
-    // not change.
+    // not change; or another thread just looks at them, and the copy does no harm.
     if Arc::strong_count(&actions) > 2 {
         let own = Arc::new(actions.fork());
         own.reset_for_exec();
@@ -143,7 +150,7 @@ fn reset_signals(me: &Current, p: &Process) {
     me.set_restart(RestartBlock::None);
 }
 
-/// Gives the process's only thread the pid as its tid, if it was not the leader.
+/// Gives the process's only thread the pid as its tid, if it was not the leader. Yields until the old leader has left its CPU.
 fn become_leader(me: &Current) {
     while me.tid() != me.process().pid() {
         let done = ids::find_thread(me.tid()).is_some_and(|me| ids::become_leader(&me));
@@ -155,7 +162,10 @@ fn become_leader(me: &Current) {
     }
 }
 
-/// Kills all other threads of the process and waits until they have exited.
+/// Kills all other threads of the process and sleeps until they have left its list. Takes the lock of that.
+///
+/// # Errors
+/// `Dying`: the process is ending, or another thread has called execve, from before or while this one slept.
 fn become_only_thread(me: &Current) -> Result<(), ExecFailed> {
     let p = me.process();
     {

@@ -27,14 +27,15 @@ const SLICE: usize = 32;
 /// How long a thread that ends waits for others to add up what its process's threads have used, in nanoseconds.
 const USAGE_SUM_NS: u64 = 10_000_000;
 
-/// exit_group(2).
+/// exit_group(2): ends all threads of the calling process. The low eight bits of `code` are its exit code, unless it is ending
+/// already.
 pub fn exit_group(code: u32) -> ! {
     begin_group_exit(&ksync::pin(), current().process(), (code & 0xff) << 8);
     exit_thread(0)
 }
 
-/// Ends the calling thread. `code` becomes the process's exit code if this is the last thread and the process is not
-/// ending already. Called with interrupts and preemption on and no lock held.
+/// Ends the calling thread. The low eight bits of `code` become the process's exit code if this is the last thread and the
+/// process is not ending already. Called with interrupts and preemption on and no lock held.
 pub fn exit_thread(code: u32) -> ! {
     finish_thread(code);
     loop {
@@ -84,7 +85,9 @@ fn finish_thread(code: u32) {
     me.state.declare_dead();
 }
 
-/// Takes the caller off its process's list of threads. Returns whether it was the last one.
+/// Takes the caller off its process's list of threads, and adds its times to those of ended threads. Returns whether it was the
+/// last one: then the process is ending, with `code` as its exit code if it was not before. Takes the locks of the accounts and,
+/// under it, of the list.
 fn leave_list(me: &Current, p: &Process, code: u32) -> bool {
     let pin = ksync::pin();
     me.charge_now();
@@ -120,7 +123,7 @@ fn wait_for_usage_sum(mut p: Arc<Process>) {
 }
 
 /// Clears the thread's word that CLONE_CHILD_CLEARTID or set_tid_address named, and wakes a thread that waits on it;
-/// not if no other thread uses the memory.
+/// not if no other thread uses the memory. After that the thread has no such word. Writes user memory: may sleep.
 pub(super) fn clear_child_tid(me: &Current) {
     let addr = me.user().clear_child_tid.swap(0, Ordering::Relaxed);
     if addr != 0
@@ -139,7 +142,8 @@ fn someone_else_maps(me: &Current) -> bool {
     p.thread_count() > 1 || p.user_space().is_some_and(|s| Arc::strong_count(&s) > 2)
 }
 
-/// Releases what a process has and makes it a zombie. Called by its last thread.
+/// Releases what a process has, gives its children away, and makes it a zombie. Called by its last thread. Sleeps. Does not
+/// return for init.
 fn finish_process(p: &Arc<Process>) {
     itimer::end(p);
     // Files first: closing may write to user-visible places and wake others early.
@@ -176,7 +180,7 @@ fn hang_up(group: &Group) {
 }
 
 /// From here on `p`, which ends, does not keep its group from being orphaned. If that makes the group an orphaned one, and
-/// a member is stopped, the members get SIGHUP and SIGCONT.
+/// a member is stopped, the members get SIGHUP and SIGCONT. Sleeps if a member may be stopped, for signals to the group.
 fn leave_group(p: &Process) {
     loop {
         let pgid = p.pgid();
@@ -236,7 +240,7 @@ fn hang_up_group(group: &Group) {
     signal::signal_whole_group(group, sig::CONT);
 }
 
-/// Whether a member of the group is stopped.
+/// Whether a member of the group is stopped, or about to stop. Takes the locks of a shard and of members' signals, one at a time.
 fn has_stopped(group: &Group) -> bool {
     let mut cursor = Cursor::default();
     loop {
@@ -255,7 +259,8 @@ fn has_stopped(group: &Group) -> bool {
     }
 }
 
-/// Reparents the children of `p`, slice by slice.
+/// Reparents the children of `p`, slice by slice, until none is left; from then on `p` gets no more. Without init they are left
+/// in limbo.
 fn leave_children(p: &Arc<Process>) {
     loop {
         let mut slice = [0u32; SLICE];
@@ -282,7 +287,7 @@ fn leave_children(p: &Arc<Process>) {
                 return;
             }
         }
-        // In limbo from here on: on no list, but with the new parent's number. The search may take long.
+        // In limbo from here on: on no list, and with the pid of `p` until `adopt` lists them. The search may take long.
         let Some(reaper) = reaper_of(p) else { return };
         for &pid in &slice[..n] {
             if let Some(child) = ids::find_process(pid) {
@@ -293,7 +298,7 @@ fn leave_children(p: &Arc<Process>) {
 }
 
 /// Sends `child` the signal that it asked for on the death of its parent `from`, the caller's process, if the caller may send
-/// it: a child that has more rights by now has not agreed to be signalled by its parent.
+/// it: a child that has more rights by now has not agreed to be signalled by its parent. May sleep for memory.
 fn tell_of_death(child: &Process, from: &Process) {
     let signo = child.death_signal.load(Ordering::Relaxed);
     if signo == 0 || !signal::may_signal(child, &child.cred(), signo) {
@@ -303,8 +308,9 @@ fn tell_of_death(child: &Process, from: &Process) {
     let _ = signal::queue_process(child, info);
 }
 
-/// Lists `child` of `from`, which is in limbo, as a child of `reaper` or, if `reaper` has ended too, of the process
-/// that takes that one's children.
+/// Lists `child` of `from`, which is in limbo, as a child of `reaper` or, if `reaper` has ended too, of the process that takes
+/// that one's children. A child that is a zombie by then is reported to its new parent. Sends `child` the signal that it wants on
+/// the death of `from` and, if that leaves its group orphaned with a stopped member, the group SIGHUP and SIGCONT. May sleep.
 fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     tell_of_death(child, from);
     // The child's group may lose the parent that could have continued it. Looked up before another thread can reap the child.
@@ -346,7 +352,7 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     }
 }
 
-/// The last step of a process's end.
+/// The last step of a process's end: makes it a zombie, drops its pending signals, and notifies the parent. May sleep.
 fn become_zombie(p: &Arc<Process>) {
     p.life.store(Life::Zombie as u8, Ordering::SeqCst);
     // It takes none any more, and may stay for long: what its senders pay for goes now.
@@ -355,7 +361,7 @@ fn become_zombie(p: &Arc<Process>) {
 }
 
 /// Moves the zombie `p` to its parent's list of zombies and notifies the parent, unless another thread has. If the parent
-/// discards its children, `p` is reaped at once.
+/// discards its children, or `p` has no parent, it is reaped at once. Takes the parent's family lock; may sleep before.
 fn report_end(p: &Arc<Process>) {
     loop {
         let Some(parent) = parent_of(p) else {
@@ -416,8 +422,8 @@ impl Notice {
         }
     }
 
-    /// Sends the signal about the zombie `p`. False if there was no room for its information. The caller holds the parent's
-    /// family lock, and lists `p` in the same hold: a thread that reaps the zombie finds the signal pending.
+    /// Sends the signal about the zombie `p`. False, and nothing sent, if there was no room for its information. The caller holds
+    /// the parent's family lock, and lists `p` in the same hold: a thread that reaps the zombie finds the signal pending.
     fn send(&self, p: &Process, news: &mut News<'_>) -> bool {
         self.signo == 0 || news.send(p, child_info(p, self.signo))
     }
@@ -453,6 +459,7 @@ fn exit_signal(p: &Process, parent: &Process) -> u8 {
     }
 }
 
+/// The siginfo of `signo` about the end of `p`.
 fn child_info(p: &Process, signo: u8) -> SigInfo {
     let (code, status) = exit_code(p.status.load(Ordering::SeqCst));
     let times = p.times();

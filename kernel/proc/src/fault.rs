@@ -18,10 +18,11 @@ mod bit {
 /// Handles a page fault at `va`, whose error code is `error`.
 ///
 /// Called with interrupts and preemption on. A stack grows on any fault in its reach, whatever the stack pointer is, as
-/// in Linux since 4.20.
+/// in Linux since 4.20. Sleeps: for pages, locks of the memory, and memory itself.
 ///
 /// # Errors
-/// The access is not allowed, or there is no memory; the value is the signal for the thread.
+/// The access is not allowed, or there is no memory even after a wait (SIGKILL); the value is the signal for the thread, which
+/// has not been sent.
 pub fn page_fault(va: u64, error: u64) -> Result<(), SigInfo> {
     let access = match error {
         e if e & bit::FETCH != 0 => Access::Exec,

@@ -27,6 +27,7 @@ fn fresh_signals() -> Shared {
     Shared::new(Arc::new(ActionTable::new()))
 }
 
+/// A process of the kernel, which is in no table or group.
 fn bare_process(id: Id) -> Arc<Process> {
     Process::new(process::NewProcess {
         id,
@@ -58,7 +59,7 @@ pub(super) fn kernel_process() -> &'static Arc<Process> {
 /// memory.
 ///
 /// # Errors
-/// No memory; nothing has been made.
+/// No memory, or id 1 is in use; nothing has been made.
 pub fn make_init(
     files: Arc<vfs::FdTable>,
     fs: vfs::FsUse,

@@ -25,11 +25,13 @@ use crate::{SignalExt, UserThreadExt};
 /// Why no thread or process was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkError {
-    /// The flags contradict each other.
+    /// The flags contradict each other or ask for what does not exist here, there is no such exit signal, or init asks for a
+    /// sibling.
     Invalid,
-    /// There is no free id, the user has too many threads, or the caller is being killed.
+    /// There is no free id, the user has too many threads, the caller is being killed or its exec group is, or an execve keeps
+    /// the file-system context unshared for which CLONE_FS asks.
     Again,
-    /// No memory.
+    /// No memory, even after a wait of some seconds.
     NoMemory,
     /// The base for thread-local storage is not a user address.
     NotPermitted,
@@ -76,7 +78,11 @@ fn check(a: &CloneArgs) -> Result<(), ForkError> {
     if bad { Err(ForkError::Invalid) } else { Ok(()) }
 }
 
-/// clone(2): makes a thread or a process; returns the new thread's tid. `frame` has the caller's registers. May sleep.
+/// clone(2): makes a thread or a process; returns the new thread's tid. `frame` has the caller's registers. Sleeps: for memory,
+/// and with CLONE_VFORK until the child leaves the caller's memory, or the caller is killed.
+///
+/// # Errors
+/// [`ForkError`]: nothing has been made, but the word of CLONE_PARENT_SETTID may have been written.
 pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     check(args)?;
     let has = |f: u32| args.flags & u64::from(f) != 0;
@@ -93,7 +99,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     let charge = ThreadCharge::new(&me, me.process()).ok_or(ForkError::Again)?;
     let crowded = me.has(thread_flag::CROWDED);
     if crowded {
-        // The child asks again at its execve.
+        // As in Linux: the caller has just been checked, so its execve does not ask again; the child's does.
         me.clear(thread_flag::CROWDED);
     }
     mem::admit_process().map_err(|_| ForkError::NoMemory)?;
@@ -106,7 +112,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     let new = new_thread(args, frame, id, &process, crowded)?;
     let tid = new.tid();
     if has(raw::CLONE_PARENT_SETTID) {
-        // The call cannot fail any more; Linux ignores a bad address too.
+        // Before the new thread can run. Linux ignores a bad address, too.
         let _ = UserPtr::<u32>::new(args.parent_tid).write(&tid);
     }
     if has(raw::CLONE_CHILD_SETTID) {
@@ -202,7 +208,7 @@ fn wait_for_end_of(mut thread: Arc<Thread>) {
 }
 
 /// Makes a process that shares the caller's resources, or has copies of them, as `args` says. The process is in no
-/// table yet; dropping it undoes everything.
+/// table yet; dropping it undoes everything. Sleeps: for the lock of the heap, under which the memory is copied, and for memory.
 fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
@@ -269,6 +275,11 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     Ok(child)
 }
 
+/// Makes a thread that is on no list, as the caller is but for what `args` says: 0 is its result of the call. `crowded` is the
+/// caller's flag CROWDED from before.
+///
+/// # Errors
+/// `NoMemory`: none for its stack. `NotPermitted`: the base for thread-local storage is no user address.
 fn new_thread(
     args: &CloneArgs,
     frame: &UserFrame,
@@ -305,7 +316,8 @@ fn new_thread(
         flags: if crowded { thread_flag::CROWDED } else { 0 },
         entry: None,
     });
-    // A child with its own memory keeps the alternate stack; a thread, which shares it, does not.
+    // As in Linux: a child with its own memory keeps the alternate stack, and one for which the caller stands aside; another
+    // thread of the same memory does not, since two would use one stack.
     if !has(raw::CLONE_VM) || has(raw::CLONE_VFORK) {
         new.set_altstack(me.altstack());
     }
@@ -317,8 +329,13 @@ fn new_thread(
     Ok(new)
 }
 
-/// Enters a new thread, and its process if that is new, in the tables, unless the caller's process is ending. `signal`
-/// is the serial number of the last group signal that the caller's process had got when the call began.
+/// Enters a new thread, and its process if that is new, in the tables; the process joins the caller's group and gets a parent.
+/// `signal` is the serial number of the last group signal that the caller's process had got when the call began. Takes the locks
+/// of the list of threads, of a shard of the group, and of the parent's family, one after the other.
+///
+/// # Errors
+/// `Again`: the caller, which makes a thread, is being killed. `Signal`: see [`join_parents_group`]. Neither thread nor process
+/// is in a table then; others may have found the process meanwhile.
 fn publish(
     args: &CloneArgs,
     process: &Arc<Process>,
@@ -363,8 +380,9 @@ fn publish(
     Ok(())
 }
 
-/// Makes `child` a member of the caller's group. False if the caller is being killed, or its process has got another group
-/// signal than `signal` since the call began: it must take that first, because the child would miss it.
+/// Makes `child` a member of the caller's group. False if the caller is being killed, or its process has got another group signal
+/// than `signal` since the call began and a signal is pending: the caller must take that first, because the child would miss it.
+/// Spins while setpgid moves the caller.
 fn join_parents_group(child: &Process, signal: u32) -> bool {
     let pin = ksync::pin();
     let me = current();
@@ -396,8 +414,9 @@ fn list_as_child(child: &Process) {
     family.living.push_back(&pin, child.pid());
 }
 
-/// CLONE_PARENT: makes `child` a child of the caller's parent. The parent gets the same signal when `child` ends as
-/// when the caller does.
+/// CLONE_PARENT: makes `child` a child of the caller's parent, made by the thread that made the caller. The parent gets the same
+/// signal when `child` ends as when the caller does. Takes the parent's family lock; spins while the caller is given to another
+/// parent.
 fn list_as_sibling(child: &Process) {
     let me = current();
     let me = me.process();

@@ -48,7 +48,7 @@ pub enum FutexError {
     Timeout,
     /// A signal is pending.
     Signal,
-    /// No memory for the list of waiters.
+    /// No memory for the list of waiters, or that is as long as it may be.
     NoMemory,
 }
 
@@ -117,6 +117,10 @@ fn place(bucket: usize, slot: u32) -> u32 {
     (bucket as u32) << slot_bits() | slot
 }
 
+/// The word at `addr` of the current process. For `shared`, its page is faulted in: that may sleep.
+///
+/// # Errors
+/// `Invalid`: it is not aligned. `Fault`: no user address, or, for `shared`, nothing readable is mapped there.
 fn word(addr: u64, shared: bool) -> Result<FutexWord, FutexError> {
     if !addr.is_multiple_of(4) {
         return Err(FutexError::Invalid);
@@ -146,7 +150,11 @@ struct Wait {
     bits: u32,
 }
 
-/// FUTEX_WAIT and FUTEX_WAIT_BITSET.
+/// FUTEX_WAIT and FUTEX_WAIT_BITSET: if the word at `addr` is `value`, sleeps until a waker takes the thread off its queue, which
+/// is all that success means.
+///
+/// # Errors
+/// [`FutexError`]: no waker has taken the thread, and it is on no queue.
 pub fn wait(
     addr: u64,
     shared: bool,
@@ -181,6 +189,9 @@ pub fn wait(
     }
 }
 
+/// The first run puts the caller on the queue if the word has the value, both under the bucket's lock. A later one follows a
+/// wake-up, or renews the registration of a caller that is still on the queue. Sleeps for memory and for the word's page, without
+/// the lock.
 fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> {
     let me = current();
     let Some(word) = w.word.take() else {
@@ -255,7 +266,7 @@ fn unlist() -> bool {
     listed
 }
 
-/// Releases a bucket's lock, and frees memory that an emptied bucket does not need.
+/// Releases a bucket's lock, and then frees the memory that it does not need if it is empty.
 fn unlock(mut b: BucketGuard) {
     let spare = b.spare(KEEP);
     drop(b);
@@ -270,8 +281,8 @@ pub fn drain() {
     }
 }
 
-/// Makes room for `want` waiters in a bucket, whose lock the caller does not hold. False if there is no memory, or a
-/// bucket cannot have so many waiters.
+/// Makes room for `want` waiters, at least 4, in a bucket, whose lock the caller does not hold. False if there is no memory, or a
+/// bucket cannot have so many waiters. Other threads may take the room first.
 fn grow(i: usize, want: usize) -> bool {
     let mut bigger = Vec::new();
     let fits = want <= 1 << slot_bits() && bigger.try_reserve_exact(want.max(4)).is_ok();
@@ -283,7 +294,11 @@ fn grow(i: usize, want: usize) -> bool {
     true
 }
 
-/// FUTEX_WAKE and FUTEX_WAKE_BITSET: wakes up to `count` waiters; returns how many it woke.
+/// FUTEX_WAKE and FUTEX_WAKE_BITSET: wakes up to `count` waiters whose bitset meets `bits`, those first that have waited longest;
+/// returns how many it woke.
+///
+/// # Errors
+/// `Invalid`: `bits` is 0, or the word is not aligned. `Fault`.
 pub fn wake(addr: u64, shared: bool, count: u32, bits: u32) -> Result<u32, FutexError> {
     if bits == 0 {
         return Err(FutexError::Invalid);
@@ -292,8 +307,13 @@ pub fn wake(addr: u64, shared: bool, count: u32, bits: u32) -> Result<u32, Futex
     Ok(wake_word(&word, count, bits))
 }
 
-/// FUTEX_WAKE_OP: changes the word at `other` by `change`. Wakes up to `count` waiters of `addr` and, if `then` holds
-/// for the old value, up to `other_count` waiters of `other`. Returns how many it woke.
+/// FUTEX_WAKE_OP: changes the word at `other` by `change`. Wakes up to `count` waiters of `addr` and, if `then` holds for the old
+/// value, up to `other_count` waiters of `other`. Returns how many it woke. `change` may be called more than once; it is applied
+/// in one atomic step, but before, not with, the wake-ups.
+///
+/// # Errors
+/// `Invalid`: a word is not aligned. `Fault`: a word is not accessible, `other` also for writing. Nothing has been changed, and
+/// nobody woken.
 pub fn wake_op(
     (addr, count): (u64, u32),
     (other, other_count): (u64, u32),
@@ -340,7 +360,8 @@ fn wake_rest(mut walk: Walk, word: &FutexWord, bits: u32, (count, woken): (u32, 
     }
 }
 
-/// One step of a walk that wakes waiters until `count` have been woken. Returns whether there is more to do.
+/// One step, up to [`LOOKS`] looks and [`WAKES`] wake-ups, of a walk that wakes waiters until `count` have been woken. Returns
+/// whether there is more to do. The caller holds the lock of `b`, the bucket of `word`; no entry's reference to that is the last.
 fn wake_some(
     pin: &ksync::CpuPin,
     b: &mut Bucket,
@@ -371,7 +392,8 @@ fn wake_some(
     })
 }
 
-/// Wakes one waiter of the word at `addr`, which an exiting thread has changed.
+/// Wakes one waiter of the word at `addr` as a private one and one as a shared one, for an exiting thread that has changed it. In
+/// private memory both name the same word, of which two waiters may be woken.
 pub(super) fn wake_exited(addr: u64) {
     for shared in [false, true] {
         if let Ok(word) = word(addr, shared) {
@@ -386,7 +408,9 @@ const TID_MASK: u32 = 0x3fff_ffff;
 /// Most entries of a robust list that exit follows (Linux's limit).
 const ROBUST_LIMIT: usize = 2048;
 
-/// Marks the robust futexes that the exiting thread `me` holds, and wakes one waiter of each.
+/// Marks the robust futexes that `me`, which exits or calls execve, holds, and wakes waiters of each that has some. Follows the
+/// list in user memory, which may sleep, up to [`ROBUST_LIMIT`] entries and as far as it is accessible. After that the thread has
+/// no list.
 pub(super) fn release_robust(me: &Current) {
     let head = me.user().robust_list.swap(0, Ordering::Relaxed);
     if head == 0 {
@@ -402,6 +426,7 @@ pub(super) fn release_robust(me: &Current) {
         if at == head {
             break;
         }
+        // Read before the word is marked: then another thread may take the futex and change the entry.
         let next = UserPtr::<u64>::new(at).read();
         if at != pending & !1 && mark_dead(me, at.wrapping_add(offset), false).is_err() {
             break;
@@ -416,6 +441,8 @@ pub(super) fn release_robust(me: &Current) {
     }
 }
 
+/// Marks the robust futex at `addr` if `me` holds it. A `pending` one is that which the thread was locking or unlocking. Fails if
+/// the word is not accessible.
 fn mark_dead(me: &Current, addr: u64, pending: bool) -> Result<(), UserFault> {
     loop {
         // Fails also if the word is not aligned.

@@ -89,6 +89,7 @@ impl Group {
             return Joined::Signal;
         };
         members.list.push_back(pin, p.pid());
+        // It has not got the group's last signal: a sender walks again, see `signal_group`.
         if signal != self.signals.load(Ordering::SeqCst) {
             members.joins = members.joins.wrapping_add(1);
         }
@@ -101,7 +102,7 @@ impl Group {
     }
 
     /// Takes `p` out of the group, and ends the group if that was the last member. False if `p` is not in the group any
-    /// more: setpgid has moved it.
+    /// more: setpgid has moved it or is moving it. Takes the lock of the shard; then that of each, if the group may end.
     pub(super) fn leave(&self, pin: &CpuPin, p: &Process) -> bool {
         let shard = p.group_shard.load(Ordering::Acquire);
         let Some(s) = self.shards.get(shard as usize) else {
@@ -128,6 +129,7 @@ impl Group {
         !members.closed && p.pgid() == self.pgid() && p.group_shard.load(Ordering::Acquire) == index
     }
 
+    /// Takes `p` off the list of the shard `s`, whose lock the caller holds; returns how many members that shard has left.
     fn take_off(pin: &CpuPin, s: &Shard, members: &mut Members, p: &Process) -> u32 {
         members.list.remove(pin, p.pid());
         s.len.fetch_sub(1, Ordering::SeqCst) - 1
@@ -152,6 +154,7 @@ impl Group {
         }
     }
 
+    /// Closes the shards in order, each under its lock; if one has a member, opens those before it again.
     fn close_shards(&self) -> Closing {
         for (i, shard) in self.shards.iter().enumerate() {
             let mut members = shard.members.lock();
@@ -171,8 +174,9 @@ impl Group {
     }
 
     /// Puts the members that follow those of the last call into `cursor`; false when there are no more. A call costs
-    /// O(members that it returns), however large the group is. A member that joins meanwhile is returned too; a member
-    /// may be returned twice if all members of the last call have left.
+    /// O(members that it returns), however large the group is. A member that joins meanwhile is returned too, unless it joins
+    /// a shard that the walk has passed; a member may be returned twice if all members of the last call have left. Takes the
+    /// lock of one shard at a time.
     pub(super) fn next_slice(&self, pin: &CpuPin, cursor: &mut Cursor) -> bool {
         while let Some(shard) = self.shards.get(cursor.shard) {
             let members = shard.members.lock();
@@ -204,8 +208,9 @@ impl Group {
 
     /// Whether the group is orphaned: no member has a parent that is outside the group but in the session, and could
     /// continue the group's stopped members. Init does not count as such a parent, nor does a process that is about to end
-    /// (`flag::LEAVES_GROUP`) as a member. Costs O(members); called when such a parent exits, and before a terminal stops the
-    /// group.
+    /// (`flag::LEAVES_GROUP`) as a member. Costs O(members); called when such a parent or a member exits, before a stop
+    /// signal but SIGSTOP stops a member, and by terminals. A look at one member after the other: processes may be moved, or get
+    /// another parent, meanwhile.
     pub fn is_orphaned(&self) -> bool {
         let mut cursor = Cursor::default();
         loop {
@@ -238,10 +243,10 @@ pub(super) fn controls(parent: &Process, child: &Process) -> bool {
 /// Why a process was not moved to another group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupError {
-    /// The process is neither the caller nor a child of the caller.
+    /// The process is neither the caller nor a child of the caller, or has been reaped.
     NoProcess,
     /// The process leads a session or is in another session than the caller, or the group is not in the caller's
-    /// session.
+    /// session or does not exist; for setsid, a group with the caller's pid exists.
     NotPermitted,
     /// The process is a child that has called execve since it was forked.
     Executed,
@@ -257,7 +262,8 @@ enum Moved {
     Refused,
 }
 
-/// Moves `p` to `group` if `may`, called with `p` and its session under the locks of both shards, returns true.
+/// Moves `p` to `group`, and ends the group that it leaves empty, if `may`, called with `p` and its session under the locks of
+/// both shards, returns true. If `p` is in `group` already, `may` is not called.
 fn move_to(
     pin: &CpuPin,
     p: &Process,
@@ -299,6 +305,7 @@ fn move_to(
         p.group_signal.store(last, Ordering::Relaxed);
         emptied
     };
+    // `p` may be stopped.
     if old.may_be_stopped() {
         group.note_stop();
     }
@@ -321,7 +328,11 @@ fn lock_both<'a>(a: &'a Shard, b: &'a Shard) -> (MembersGuard<'a>, MembersGuard<
     }
 }
 
-/// setpgid(2). A zombie can still be moved: a shell sets its child's group whether or not the child has ended.
+/// setpgid(2); neither `pid` nor `pgid` is 0. A zombie can still be moved: a shell sets its child's group whether or not the
+/// child has ended. Yields the CPU while another thread moves the process or ends the group.
+///
+/// # Errors
+/// [`GroupError`]; nothing has changed.
 pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
     let me = current_process();
     let p = ids::find_process(pid).ok_or(GroupError::NoProcess)?;
@@ -379,7 +390,8 @@ pub fn setpgid(pid: u32, pgid: u32) -> Result<(), GroupError> {
     }
 }
 
-/// setsid(2): makes the caller the leader of a new session; returns the session id.
+/// setsid(2): makes the caller's process the leader of a new session without a terminal, and of its first group; returns the
+/// session id. Yields the CPU while another thread moves the process.
 ///
 /// # Errors
 /// Not permitted: a group with the caller's pid exists already.

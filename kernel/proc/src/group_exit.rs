@@ -9,8 +9,9 @@ use task::thread::{Thread, flag};
 
 use super::process::Process;
 
-/// Makes all threads of `p` exit, and sets the wait4 status to `status`. Only the first call has an effect. May be
-/// called in interrupts, and with the process's signal lock held. Takes the lock of its list of threads.
+/// Makes all threads of `p` exit, and sets the wait4 status to `status`. Has no effect on a process that is ending, by an earlier
+/// call or because its last thread has exited. May be called in interrupts, and with the process's signal lock held. Takes the
+/// lock of its list of threads.
 pub(super) fn begin_group_exit(pin: &CpuPin, p: &Process, status: u32) {
     let threads = p.threads.lock();
     if p.exiting.swap(true, Ordering::SeqCst) {

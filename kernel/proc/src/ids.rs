@@ -67,8 +67,8 @@ pub fn find_group(pgid: u32) -> Option<Arc<Group>> {
     GROUPS.hold(pgid)
 }
 
-/// Gives `thread`, the caller and the only one of its process, the pid as its tid. False while the old leader still has
-/// it.
+/// Gives `thread`, the caller and the only one of its process, the pid as its tid. False, and nothing changed, while the old
+/// leader still has it. Takes the lock of the list of threads.
 pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
     let process = thread.process();
     let pid = process.pid();

@@ -37,7 +37,7 @@ pub enum ExecError {
     BadInterp,
     /// Arguments and environment exceed the limit.
     TooBig,
-    /// No memory.
+    /// No memory, or the program takes more than RLIMIT_AS or RLIMIT_DATA.
     NoMemory,
     /// The image does not fit the address space.
     Space,
@@ -149,7 +149,10 @@ pub struct Places {
     pub env: (u64, u64),
 }
 
-/// Follows scripts from `request` to the ELF file that is to run.
+/// Follows scripts from `request` to the ELF file that is to run, and checks that. Reads files: sleeps.
+///
+/// # Errors
+/// [`ExecError`], but not `BadInterp` or `Space`, which [`Found::load`] returns.
 pub fn find(mut request: Request) -> Result<Found, ExecError> {
     let image = resolve(&mut request)?;
     Ok(Found { request, image })
@@ -162,10 +165,10 @@ impl Found {
         &self.request.file
     }
 
-    /// Builds the address space.
+    /// Builds the address space, which no CPU has entered. Reads files and waits for memory: sleeps.
     ///
     /// # Errors
-    /// No memory, a malformed file, or an image that does not fit; the new space has been emptied.
+    /// [`ExecError`], but not `Script` or `Loop`. The new space has been emptied.
     pub fn load(self, manner: &Manner) -> Result<Loaded, ExecError> {
         let Found { request, image } = self;
         let interp = open_interp(&request.file, &image)?;
@@ -189,7 +192,8 @@ impl Found {
     }
 }
 
-/// Fills the new space; returns the entry point, the stack pointer and the addresses that are needed later.
+/// Fills the new space; returns the entry point (the linker's if there is one), the stack pointer and the addresses that are
+/// needed later. After an error the space may have mappings, which the caller removes.
 fn build(
     space: &Space,
     request: &Request,
@@ -239,7 +243,8 @@ fn build(
     Ok((entry, stack.sp, places))
 }
 
-/// Follows scripts to an ELF file and checks it; `request` then has that file and the name and arguments for it.
+/// Follows up to [`DEPTH_MAX`] scripts to an ELF file and checks it; `request` then has that file and the name and arguments for
+/// it.
 fn resolve(request: &mut Request) -> Result<Image, ExecError> {
     for _ in 0..=DEPTH_MAX {
         let mut first = [0u8; elfload::script::LINE_MAX];
@@ -285,7 +290,7 @@ fn read_image(file: &ExecFile, first: &[u8]) -> Result<Image, ExecError> {
     Ok(Image::parse(&header, &table, len)?)
 }
 
-/// Opens and checks the dynamic linker, if the image names one.
+/// Opens and checks the dynamic linker, if the image names one. Its path may be relative to the working directory, as in Linux.
 fn open_interp(file: &ExecFile, image: &Image) -> Result<Option<(ExecFile, Image)>, ExecError> {
     let Some((offset, len)) = image.interp else {
         return Ok(None);
@@ -302,7 +307,8 @@ fn open_interp(file: &ExecFile, image: &Image) -> Result<Option<(ExecFile, Image
     }
 }
 
-/// The number that is added to the image's addresses.
+/// The number that is added to the image's addresses: 0 unless it is relocatable. `Space` if it would reach into the stack's
+/// range.
 fn base_for(image: &Image, layout: &Layout) -> Result<u64, ExecError> {
     let (first, end) = image.extent();
     if !image.relocatable {
@@ -316,7 +322,7 @@ fn base_for(image: &Image, layout: &Layout) -> Result<u64, ExecError> {
 }
 
 /// The number that is added to the linker's addresses, for a program that takes `from..to`: the linker goes where an
-/// ordinary mapping would go, or below the program.
+/// ordinary mapping would go or, if the program is there, below the program. 0 for a linker that is not relocatable.
 fn linker_base(linker: &Image, (from, to): (u64, u64), layout: &Layout) -> Result<u64, ExecError> {
     if !linker.relocatable {
         return Ok(0);
@@ -340,13 +346,15 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Adds all segments at `base`; returns the addresses of code and data.
+    /// Adds all segments at `base`; returns the addresses of code, from the first executable segment to the last, and of data,
+    /// the file's bytes of the last segment that is writable and not executable.
     fn image(
         &mut self,
         object: &'a ObjectRef,
         image: &Image,
         base: u64,
     ) -> Result<Places, ExecError> {
+        // Two mappings for each segment, so that `push` does not allocate, and the stack's.
         let room = 2 * image.segments.len() + 1;
         self.maps
             .try_reserve(room)
@@ -370,7 +378,9 @@ impl<'a> Plan<'a> {
         Ok(places)
     }
 
-    /// Adds a segment. The next one begins at `next`, before `base` is added.
+    /// Adds a segment, as a mapping of its file pages and one of the bss behind them. The next segment's bytes begin at `next`
+    /// (without `base`), so that clearing the bss does not reach into them; u64::MAX if there is none. `self.maps` has room for
+    /// two more.
     fn segment(
         &mut self,
         object: &'a ObjectRef,
@@ -404,7 +414,7 @@ impl<'a> Plan<'a> {
         if end > file_end {
             self.maps.push(fixed(file_end, end, prot));
         }
-        // The rest of the last file page belongs to the bss.
+        // The rest of the last file page belongs to the bss. It is cleared only where it can be written, as in Linux.
         let zero_from = s.vaddr + s.file_len + base;
         let zero_to = file_end.min(next.saturating_add(base));
         if s.mem_len > s.file_len && s.file_len > 0 && zero_from < zero_to && s.write {
@@ -432,6 +442,7 @@ impl<'a> Plan<'a> {
         // The sort is stable: of two segments that share a page, the later one wins.
         self.maps.sort_by_key(|args| args.addr);
         match space.map_all(vm(), &self.maps) {
+            // Some overlap: segments that share a page, say. Nothing has been mapped; one by one, each replaces what is there.
             Err(VmError::Exists) => {
                 for args in &self.maps {
                     space.map(vm(), args)?;
@@ -449,7 +460,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Checks the limits for what a new program has mapped.
+/// Checks RLIMIT_AS and RLIMIT_DATA for what a new program has mapped: `NoMemory` beyond them.
 fn within_limits(space: &Space, manner: &Manner) -> Result<(), ExecError> {
     if (manner.space_limit, manner.data_limit) == (u64::MAX, u64::MAX) {
         return Ok(());
@@ -466,7 +477,7 @@ fn fixed(start: u64, end: u64, prot: Prot) -> MapArgs<'static> {
     MapArgs::anon(end - start, prot).at(start)
 }
 
-/// Writes to a new space. Waits for memory, as a fault of the program would.
+/// Writes to a new space. Waits for memory, as a fault of the program would. After an error a part may have been written.
 fn write_all(space: &Space, mut at: u64, mut bytes: &[u8]) -> Result<(), ExecError> {
     let mut tries = 0;
     while !bytes.is_empty() {

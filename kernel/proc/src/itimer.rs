@@ -91,7 +91,7 @@ pub fn get(p: &Process, which: Which) -> Setting {
     }
 }
 
-/// Sets a timer; returns the old setting.
+/// Sets a timer, or takes it off if `new.value` is 0; returns the old setting. The first CPU-time timer of a process allocates.
 pub fn set(p: &Process, which: Which, new: Setting) -> Setting {
     if which == Which::Real {
         return set_real(p, new);
@@ -122,6 +122,8 @@ fn used_when_charged(p: &Process) -> [u64; 2] {
     [times.user_ns, times.user_ns + times.sys_ns]
 }
 
+/// As [`set`], for ITIMER_REAL. Takes its lock and, under it, that of a wheel. Once this returns, no signal of the old setting is
+/// sent.
 fn set_real(p: &Process, new: Setting) -> Setting {
     let mut timer = p.real_timer.lock();
     let old = timer.get().setting(p.real_node.left());

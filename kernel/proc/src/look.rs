@@ -39,12 +39,15 @@ pub(super) struct NewProgram {
 }
 
 impl Process {
+    /// The credentials of the process, or of `thread`, whether the process's own user may look into it, and its memory: as they
+    /// were together, see above. Takes the lock of the space and, under it, those of the other fields.
     fn seen(&self, thread: Option<&Thread>) -> (Arc<Cred>, bool, Image) {
         let space = self.space.lock();
         let cred = match thread {
             Some(t) => t.cred(),
             None => self.cred.lock_nested().clone(),
         };
+        // Nothing is hidden where there is no memory.
         let dumpable = space.is_none() || self.has(flag::DUMPABLE);
         let image = match space.as_ref() {
             Some(space) => Image {
@@ -64,7 +67,7 @@ impl Process {
     }
 
     /// The memory of the process, if the caller may look into the process or, where `thread` is given, into that thread
-    /// of it.
+    /// of it. A process may always look into itself.
     ///
     /// # Errors
     /// The caller may not look.
@@ -99,8 +102,9 @@ impl Process {
         self.set_death_signal(0);
     }
 
-    /// Makes the changes of an execve by `me`, the only thread, in one step. Returns the old use of memory, which the
-    /// caller drops.
+    /// Makes the changes of an execve by `me`, the only thread, in one step: memory, program, heap, and the credentials of
+    /// process and thread. Returns the old use of memory, which the caller drops with no lock held. A program that is `secure` or
+    /// `exposed` gets no signal on its parent's death.
     ///
     /// The process still has open what the new program must not have. So DUMPABLE is set only if nobody may look at the
     /// new program but those that could look at the old one. The caller sets it once it has closed these descriptors.

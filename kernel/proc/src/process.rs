@@ -272,6 +272,7 @@ pub struct NewProcess {
 }
 
 impl Process {
+    /// A process that has no thread and is in no table, group or family. Its RLIMIT_CPU counts from now on. Allocates.
     pub(super) fn new(b: NewProcess) -> Arc<Process> {
         let uid = b.cred.uid;
         let sigpending = small(b.limits.get(Resource::Sigpending).soft);

@@ -57,6 +57,7 @@ cached!(Space, space, space, space_address);
 cached!(FdTable, files, files, files_address);
 cached!(FsContext, fs, fs, fs_address);
 
+/// Passes the process's present object to `f`, by the thread's cached reference, or a new one that is cached then. `f` may sleep.
 #[inline(always)]
 fn with<T: Cached, R>(f: impl FnOnce(&Arc<T>) -> R) -> Option<R> {
     let me = current();
@@ -71,6 +72,8 @@ fn with<T: Cached, R>(f: impl FnOnce(&Arc<T>) -> R) -> Option<R> {
     Some(f(&cached))
 }
 
+/// A reference to the process's present object, which takes the place of the cached one, unless a `with` further up uses the
+/// cache.
 #[cold]
 #[inline(never)]
 fn refresh<T: Cached>() -> Option<Arc<T>> {
@@ -102,8 +105,8 @@ pub fn with_fs<R>(f: impl FnOnce(&Arc<FsContext>) -> R) -> Option<R> {
     with(f)
 }
 
-/// Drops the current thread's cached references to its descriptor table and file-system context. Called before these
-/// are replaced or end.
+/// Drops the current thread's cached references to its descriptor table and file-system context. Called before these are replaced
+/// or end, and not within [`with_files`] and the like. If these are the last references, files are closed: may sleep.
 pub fn forget_files() {
     let me = current();
     if let Some(own) = me.own(&me.user().own) {

@@ -14,7 +14,8 @@ pub const CLOCK_TICKS: u64 = 100;
 const TRIES: usize = 8;
 
 impl Process {
-    /// CPU time and faults of all threads of the process, ended ones included. The values never decrease.
+    /// CPU time and faults of all threads of the process, ended ones included, which never decrease; and, as the maximum, the
+    /// resident set of now. May sleep for the lock of the map.
     pub fn times(&self) -> Times {
         let mut sum = self.times_of_threads();
         if let Some(space) = self.space() {
@@ -23,7 +24,8 @@ impl Process {
         sum
     }
 
-    /// As [`Process::times`], without the resident set.
+    /// As [`Process::times`], without the resident set. Does not sleep; where threads go on leaving, it makes them wait a short
+    /// time.
     pub(super) fn times_of_threads(&self) -> Times {
         if self.thread_count() == 0 {
             // No thread will be made any more.

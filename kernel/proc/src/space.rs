@@ -26,8 +26,8 @@ impl SpaceUser {
         &self.space
     }
 
-    /// Ends one process's use. If it was the last, the space is emptied, and the result is the number of kibibytes that
-    /// were resident; else the result is 0.
+    /// Ends one process's use. If it was the last, the space is emptied, which sleeps, and the result is the number of kibibytes
+    /// that were resident; else the result is 0. A use that is dropped ends in the same way.
     pub(super) fn end(self: Arc<Self>) -> u64 {
         Arc::into_inner(self).map_or(0, |mut last| {
             last.ended = true;

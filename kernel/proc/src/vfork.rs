@@ -19,7 +19,7 @@ impl VforkGate {
         }
     }
 
-    /// Wakes the parent: the child has called execve or is ending.
+    /// Wakes the parent, if it waits: the child, which has called execve or is ending, has left the parent's memory.
     pub(super) fn open(&self) {
         if self.shut.swap(false, Ordering::SeqCst) {
             self.queue.wake_all();

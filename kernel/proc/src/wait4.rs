@@ -117,10 +117,12 @@ struct State {
     options: Options,
 }
 
-/// wait4(2) and waitid(2): waits for a child's event. `None` only with `no_hang`.
+/// wait4(2) and waitid(2): waits for a child's event. `None` only with `no_hang`. Without `keep`, a child that has ended is
+/// reaped and its usage added to that of the caller's children; a stop or continuation is not reported again. May sleep also with
+/// `no_hang`, for the usage of a living child.
 ///
 /// # Errors
-/// No child matches, or a signal is pending.
+/// [`WaitError`]; nothing has changed.
 pub fn wait(children: Children, options: Options) -> Result<Option<Report>, WaitError> {
     let mut state = State {
         parent: current().process().clone(),
@@ -203,6 +205,7 @@ fn is_own(s: &State, child: &Process) -> bool {
     maker == s.tid || s.tid == s.parent.pid() && !ids::thread(&pin, maker).is_some_and(lives)
 }
 
+/// Looks at all children that may match, in slices, until one has an event to report, which is taken unless the caller keeps it.
 fn look(s: &State) -> Look {
     if let Children::Pid(pid) = s.children {
         return look_at_one(&ksync::pin(), s, pid);
@@ -234,7 +237,9 @@ fn look(s: &State) -> Look {
 }
 
 impl Walk {
-    /// Looks at the next children, first at zombies.
+    /// Looks at up to [`SLICE`] children behind the walk's places, first at zombies. A stop or continuation that it finds is
+    /// taken as in [`stop_event`]; a zombie is not. Takes the family lock and, under it, the signal lock of one child after the
+    /// other.
     fn next_slice(&mut self, pin: &CpuPin, s: &State) -> Slice {
         let family = s.parent.family.lock();
         let mut left = SLICE;
@@ -258,6 +263,7 @@ impl Walk {
             return Slice::Zombie(child);
         }
         let stops = (s.options.stopped || s.options.continued) && s.parent.has(flag::CHILD_STOPS);
+        // Living children are looked at for their stops, or to see whether one matches.
         if ended && (stops || !any) {
             let place = still_on(s, self.living.as_ref(), Listing::Living);
             ended = each_behind(pin, &family.living, place, &mut left, |c| {
@@ -319,6 +325,7 @@ fn each_behind<'p>(
     true
 }
 
+/// As [`look`], at the child with that pid, without a walk.
 fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
     let Some(child) = ids::borrow_process(pin, pid).map(ArcBorrow::hold) else {
         return Look::Nobody;
@@ -327,6 +334,7 @@ fn look_at_one(pin: &CpuPin, s: &State, pid: u32) -> Look {
         return Look::Nobody;
     }
     if child.is_zombie() {
+        // As in Linux: a child that has ended is none for a caller that does not wait for ends.
         if !s.options.exited {
             return Look::Nobody;
         }
@@ -365,8 +373,8 @@ fn report(child: &Process, event: Event) -> Report {
     }
 }
 
-/// The stop or continuation of `child` that is to be reported now. Unless the caller keeps it (WNOWAIT), it is not
-/// reported again.
+/// The stop, once all threads have stopped, or continuation of `child` that is to be reported now. Unless the caller keeps it
+/// (WNOWAIT), it is not reported again. Takes the child's signal lock.
 fn stop_event(s: &State, child: &Process) -> Option<Event> {
     let mut shared = child.signals.lock();
     let event = match shared.stop.report {
@@ -398,6 +406,7 @@ pub fn take_zombie(parent: &Process, child: &Process) -> bool {
     listed
 }
 
+/// The report about the zombie `child`, which the caller has taken off the list unless it keeps it.
 fn finish(s: &State, child: &Arc<Process>) -> Look {
     let report = report(child, Event::Exited(child.status.load(Ordering::SeqCst)));
     if !s.options.keep {
@@ -407,7 +416,8 @@ fn finish(s: &State, child: &Arc<Process>) -> Look {
     Look::Found(report)
 }
 
-/// Takes a reaped process out of its group and the process table, and gives back the charge for its last thread.
+/// Takes a reaped process out of its group and the process table, and gives back the charge for its last thread. Takes the locks
+/// of its group's shards; spins while setpgid moves it.
 pub fn release(p: &Process) {
     let pin = ksync::pin();
     p.life.store(Life::Reaped as u8, Ordering::SeqCst);

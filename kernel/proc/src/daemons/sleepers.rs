@@ -32,6 +32,7 @@ pub(super) fn start() {
     }
 }
 
+/// Looks at the next slice of processes, at most [`SLICE`], in each round, and begins anew after the last.
 fn run() {
     let mut from = 1;
     loop {
@@ -58,6 +59,8 @@ fn run() {
     }
 }
 
+/// Drops the page tables of a process whose threads all sleep for long, unless a CPU has them loaded; then shortens its chains of
+/// layers as long as it sleeps. Sleeps for the lock of the map.
 fn drop_tables_of(p: &Arc<Process>) {
     if !p.sleeps_since(LONG_NS) {
         return;

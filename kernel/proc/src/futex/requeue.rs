@@ -16,11 +16,15 @@ use crate::{UserThreadExt, ids};
 /// Most waiters that are moved in one hold of the locks.
 const MOVES: usize = 512;
 
-/// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: wakes up to `wake` waiters of `from` and makes up to `move_max` others wait for
-/// `to`, if `from` holds `expected`. Returns how many were woken and how many were moved.
+/// FUTEX_REQUEUE and FUTEX_CMP_REQUEUE: wakes up to `wake` waiters of `from`, the first ones, and makes up to `move_max` others
+/// wait for `to`, if `from` holds `expected` when that begins; `None` expects nothing. Returns how many were woken and how many
+/// were moved.
 ///
 /// Waiters are moved first. Where that takes more than one hold of the locks, the others are woken only after it: a
-/// thread that is woken may then wake the waiters of `to`.
+/// thread that is woken may then wake the waiters of `to`. Takes the locks of both buckets together.
+///
+/// # Errors
+/// `Invalid`, `Fault`, `Changed`, or `NoMemory` for the first of them to move: nobody has been moved or woken.
 pub fn requeue(
     from: u64,
     to: u64,
@@ -78,8 +82,8 @@ pub fn requeue(
     Ok((wake_word(&from_word, wake, ANY), m.moved))
 }
 
-/// Makes room in bucket `j` for the waiters that the next step of a requeue can move there from bucket `i`, and not for
-/// those of other words. False if there is no memory.
+/// Makes room in bucket `j` for the waiters that the next step of a requeue can move there from bucket `i`, and not for those of
+/// other words. False if there is no memory, or that bucket cannot have so many. Takes the locks of the buckets one by one.
 fn make_room(
     moving: Option<&Moving>,
     from: &FutexWord,
@@ -114,6 +118,7 @@ struct Both {
 }
 
 impl Both {
+    /// Locks the buckets `i`, of the first word, and `j`, of the second.
     fn lock(i: usize, j: usize) -> Both {
         // The lower index first; the second lock of the same class is nested on purpose.
         let low = bucket(i.min(j)).lock();
@@ -154,7 +159,8 @@ struct Moving {
 }
 
 impl Moving {
-    /// Moves some waiters, with both buckets locked. Returns whether there is more to do.
+    /// Moves some waiters, past the first `skip`, until `max` have been moved in all, with both buckets locked; without `to`,
+    /// both words are in one bucket, and an entry keeps its slot. Returns whether there is more to do.
     fn step(
         &mut self,
         pin: &ksync::CpuPin,

@@ -35,11 +35,13 @@ impl CpuTimers {
 
 /// Makes the process that has `timers` get SIGXCPU and SIGKILL as RLIMIT_CPU says: `limit`, in seconds of CPU time.
 pub(crate) fn set_cpu_limit(timers: &Once<Box<CpuTimers>>, limit: Limit) {
-    // A process that has used more already gets the signal when one of its threads next checks the timers.
+    // A process that has used more already gets the signal when one of its threads next checks the timers. 0 seconds become one
+    // nanosecond, because 0 stands for never.
     let at = |seconds: u64| match seconds {
         rlimit::INFINITY => 0,
         s => s.saturating_mul(time::SECOND).max(1),
     };
+    // The hard limit is no lower.
     if timers.get().is_none() && limit.soft == rlimit::INFINITY {
         return;
     }

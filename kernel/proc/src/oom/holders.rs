@@ -69,7 +69,7 @@ impl Holders {
         Holders([None; MOST])
     }
 
-    /// Searches all accounts and all processes.
+    /// Searches all accounts and all processes anew. Processes that end, or may not be killed, do not count.
     pub fn search(&mut self) {
         self.0 = [None; MOST];
         let least = vm().alloc.total_pages() as u64 / SMALL_PART;

@@ -38,7 +38,7 @@ const WAIT_NS: u64 = 500_000_000;
 /// After more waits than this, a faulting thread gives up and is killed: some twenty seconds, far longer than any exit
 /// takes.
 const FAULT_TRIES: u32 = 40;
-/// After so many waits, an allocation in the kernel takes from the reserve, and a fork is refused.
+/// After so many waits, an allocation in the kernel takes from the reserve, and a call such as fork, execve or mmap is refused.
 const KERNEL_TRIES: u32 = 6;
 /// The pause between two tries of a fault that failed although there is memory, in nanoseconds.
 const PAUSE_NS: u64 = 2_000_000;
@@ -82,10 +82,11 @@ pub(super) fn start() {
     }
 }
 
-/// Waits for memory after a fault that has failed for want of it. False if the caller is to give up, which ends its
-/// process.
+/// Waits for memory after a fault that has failed for want of it, half a second at most. False if the caller is to give up; a
+/// program whose fault is given up is killed.
 ///
-/// `tries` counts the caller's attempts so far. A thread that has been killed gives up, so that it can exit.
+/// `tries` counts the caller's attempts so far: beyond `FAULT_TRIES` it gives up. So does a thread that has been killed, so
+/// that it can exit. If memory is not short, a first attempt goes on at once, and a later one after a pause.
 pub fn reclaim_for(tries: u32) -> bool {
     let me = crate::current();
     if me.kill_pending() || tries > FAULT_TRIES {
@@ -100,6 +101,8 @@ pub fn reclaim_for(tries: u32) -> bool {
     true
 }
 
+/// [`mem::Policy::wait_for_room`]: at most [`KERNEL_TRIES`] waits, of half a second. Fails if memory is short still, or the
+/// thread is killed.
 #[cold]
 #[inline(never)]
 fn wait_for_room() -> Result<(), NoMemory> {
@@ -116,8 +119,8 @@ fn wait_for_room() -> Result<(), NoMemory> {
 }
 
 /// Allocates memory for the kernel's heap when there is none above the reserve. A caller that may wait does so; where
-/// it cannot, has been killed, or has waited too often, `get` may take the last page. Requests for more than a page
-/// fail at once.
+/// it cannot, has been killed, or has waited too often, `get` may take the last page. A thread of a program then waits in
+/// [`wait_for_reserve`] before it enters user mode. Requests for more than a page fail at once. Null if there is none.
 fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
     if layout.size().max(layout.align()) > PAGE_SIZE {
         return core::ptr::null_mut();
@@ -215,8 +218,9 @@ fn run(mut killer: Killer) {
     }
 }
 
-/// Kills processes, and waits until that has helped. `since` is the time from which on no process has been left to kill
-/// while some were dying.
+/// Kills processes, and waits until that has helped. `since` is the time from which on no process has been left to kill while
+/// some were dying. If none is left to kill, it looks once more after [`LOOK_NS`], and sets [`HOPELESS`] if memory is short still
+/// and none is dying, or some have been for [`LAST_WAIT_NS`].
 fn make_room(killer: &mut Killer, since: &mut Option<u64>) {
     let dying = match killer.choose_and_kill() {
         Choice::Killed(victims) => {
@@ -237,7 +241,8 @@ fn make_room(killer: &mut Killer, since: &mut Option<u64>) {
     }
 }
 
-/// Waits until the victims have ended and their memory is free, but not for ever.
+/// Waits until the victims have no memory any more, and what they had is free, for [`LOOKS`] looks at most; wakes waiters
+/// meanwhile.
 fn wait_for(victims: &Victims) {
     let mut settling = 0;
     let killed = time::monotonic_ns();

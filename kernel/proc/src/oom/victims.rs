@@ -135,6 +135,7 @@ impl Census {
         (self.largest, self.sum, self.count, self.dying) = (None, 0, 0, false);
     }
 
+    /// Counts `p`, whose cost is `cost`. `now` is in nanoseconds since boot.
     fn add(&mut self, p: &Arc<Process>, cost: &Cost, now: u64) {
         let adjusted = cost.adjusted(p);
         if self
@@ -186,6 +187,7 @@ pub(super) enum Victims {
 }
 
 impl Victims {
+    /// Whether `p` is one of them, if it [may be killed](is_eligible), which the caller checks.
     fn has(&self, p: &Process) -> bool {
         match self {
             Victims::One { victim, space } => {
@@ -202,7 +204,7 @@ impl Victims {
         }
     }
 
-    /// Kills the victims; returns how many of them were not ending already.
+    /// Sends SIGKILL to the victims that are eligible and not ending already; returns how many these are.
     fn kill(&self) -> u32 {
         let mut killed = 0;
         ids::each_process(2, |p| {
@@ -239,7 +241,7 @@ impl Victims {
             };
             if is_eligible(p) && is_victim {
                 left = true;
-                // Whether all that `has` finds are to end. A second SIGKILL changes nothing.
+                // Of these kinds all members are to end, also those that the kill has missed. A second SIGKILL changes nothing.
                 if matches!(self, Victims::ExecGroup { .. } | Victims::One { .. }) {
                     signal::kill_process(p);
                 }
@@ -321,7 +323,9 @@ impl Killer {
         Choice::Killed(victims)
     }
 
-    /// The victims among the processes of the census; `None` if it has none.
+    /// The victims among the processes of the census, of the first kind that applies: an exec group, one user's processes, one
+    /// process, the youngest. `None` if the census has no process. A group that is chosen again within [`MEMORY_NS`] loses its
+    /// founder, too.
     fn choose(&mut self, now: u64) -> Option<Victims> {
         let census = &self.census;
         let (most, largest) = census.largest.as_ref()?;
@@ -354,6 +358,7 @@ impl Killer {
             });
         }
         let mut sum = 0;
+        // The age, as a binary logarithm, up to which the processes cost enough.
         let bound = census.ages.iter().position(|&cost| {
             sum += cost;
             sum * YOUNG_PART >= census.sum

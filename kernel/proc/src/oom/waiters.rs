@@ -21,7 +21,7 @@ hal::machine_static! {
 /// `ask` asks for memory. It is called once the thread is on the list, so the answer may come before the thread sleeps.
 pub fn wait(ns: u64, ask: impl FnOnce()) {
     let me = current();
-    // A waiter whose step waits again stands on the list already.
+    // The caller may be on the list already, by an outer wait of its own, which then takes it off.
     let listed = me.memory_links.linked();
     if !listed {
         LIST.lock().push_back(&ksync::pin(), me.tid());

@@ -38,10 +38,10 @@ impl Process {
         Rlimits::from_values(values)
     }
 
-    /// prlimit(2): replaces a limit; returns the old one.
+    /// prlimit(2): replaces a limit; returns the old one. RLIMIT_CPU sets the process's timers. Allocates; no lock held.
     ///
     /// # Errors
-    /// The soft limit exceeds the hard one, or the hard one rises and the caller is not `privileged`.
+    /// As for [`Rlimits::check`]; nothing has changed.
     pub fn set_limit(
         &self,
         r: Resource,

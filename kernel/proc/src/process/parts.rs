@@ -109,7 +109,7 @@ impl Process {
         self.cred.lock().payer
     }
 
-    /// Replaces the credentials that other processes see.
+    /// Replaces the credentials that other processes see. With another real user the process begins a new exec group.
     pub(crate) fn set_cred(&self, new: Arc<Cred>) {
         let uid = new.uid;
         let old = core::mem::replace(&mut *self.cred.lock(), new);

@@ -136,7 +136,7 @@ impl ActionTable {
             .map_or(Action::default(), |(_, a)| *a)
     }
 
-    /// Sets the action of `signal`; returns the old one.
+    /// Sets the action of `signal`, which is neither SIGKILL nor SIGSTOP; returns the old one. Allocates; no lock held.
     pub fn set(&self, signal: u8, new: Action) -> Action {
         // Allocates room before it takes the lock: the allocator must not be entered with the lock held.
         let len = self.entries.lock().len();
@@ -178,7 +178,7 @@ impl ActionTable {
         self.reset_if(signal, |_| true);
     }
 
-    /// Sets the handler of `signal` to SIG_DFL if `applies` to its action. Returns that.
+    /// Sets the handler of `signal` to SIG_DFL if `applies` to its action. Returns the action from before.
     fn reset_if(&self, signal: u8, applies: fn(&Action) -> bool) -> Action {
         let mut entries = self.entries.lock();
         let Some((_, entry)) = entries.iter_mut().find(|(s, _)| *s == signal) else {
@@ -229,7 +229,7 @@ impl ActionTable {
         self.is_default(signal) && Disposition::of(signal) == Disposition::Terminate
     }
 
-    /// Whether children that end do not become zombies.
+    /// Whether children that end do not become zombies: SIGCHLD is ignored, or has SA_NOCLDWAIT. Takes the lock of the actions.
     pub fn discards_children(&self) -> bool {
         self.ignored().has(sig::CHLD) || self.get(sig::CHLD).flags & SA_NOCLDWAIT != 0
     }

@@ -4,7 +4,7 @@ use ksync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 pub(super) const SS_ONSTACK: u32 = 1;
 pub(super) const SS_DISABLE: u32 = 2;
-/// sigaltstack(2): the alternate stack is disabled while a handler runs on it.
+/// sigaltstack(2): the alternate stack is disabled while a handler runs, on that stack or not.
 pub const SS_AUTODISARM: u32 = 1 << 31;
 
 /// The alternate stack of sigaltstack(2).
@@ -26,7 +26,7 @@ impl AltStack {
         flags: 0,
     };
 
-    /// Whether `sp` lies on it.
+    /// Whether the stack pointer `sp` is on it: above its lowest address, up to one past its last byte, where it is empty.
     pub fn contains(&self, sp: u64) -> bool {
         self.size != 0 && sp > self.sp && sp - self.sp <= self.size
     }

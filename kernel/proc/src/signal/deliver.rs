@@ -63,9 +63,10 @@ fn restart_with(frame: &mut UserFrame, number: u64) {
     frame.forget_syscall();
 }
 
-/// Does what must be done before the calling thread enters user mode: the thread dies, stops, yields its CPU, takes
-/// signals, or restores a temporary mask. Called with interrupts off, and returns with interrupts off. On return
-/// nothing is left to do that came before interrupts were turned off for the last time.
+/// Does what must be done before the calling thread enters user mode: the thread dies, stops, yields its CPU, frees memory or
+/// waits for it, takes signals, restarts its system call, or restores a temporary mask. Called with interrupts off, and returns
+/// with interrupts off; sleeps between. On return no signal, kill or stop is left that came before interrupts were turned off for
+/// the last time. Lesser work that comes during the last steps may be left to the next return.
 #[cold]
 pub fn before_user_return(frame: &mut UserFrame) {
     let me = current();
@@ -93,7 +94,7 @@ pub fn before_user_return(frame: &mut UserFrame) {
             hal::irq::disable();
         }
         if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
-            // The process was stopped and continued, or another thread took the signal: no handler runs.
+            // No signal came, or another thread took it, or the process was stopped and continued: no handler runs.
             finish_call(&me, frame);
             return;
         }
@@ -146,6 +147,7 @@ fn finish_call(me: &Thread, frame: &mut UserFrame) {
     me.restore_mask();
 }
 
+/// Acts on a signal that has its default action. Init ignores it, unless its own instruction caused it (see `spares_init`).
 fn by_default(me: &Current, info: SigInfo) {
     let p = me.process();
     if p.pid() == 1 && spares_init(&info) {
@@ -155,6 +157,7 @@ fn by_default(me: &Current, info: SigInfo) {
         Disposition::Ignore => {}
         Disposition::Stop => {
             let keyboard = info.signo != sig::STOP;
+            // As POSIX says: nobody could continue the members of an orphaned group. So only SIGSTOP stops them.
             if keyboard && p.group().is_none_or(|g: Arc<group::Group>| g.is_orphaned()) {
                 return;
             }
@@ -166,6 +169,8 @@ fn by_default(me: &Current, info: SigInfo) {
     }
 }
 
+/// Makes `frame` begin at the handler, and blocks what the action says. The saved registers are those of a system call that
+/// begins anew, or that has failed with EINTR, if it asked for a restart.
 fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Action) {
     match wanted(frame) {
         Restart::No => {}
@@ -184,7 +189,8 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
         me.blocked().0
     };
     if frame::push(me, frame, &info, action, old_mask).is_err() {
-        // The frame does not fit the stack: Linux ends the process with SIGSEGV.
+        // The frame does not fit the stack, or the action has no SA_RESTORER. As in Linux, the thread gets SIGSEGV, which a
+        // handler on another stack may take; if the signal was that one, the process ends.
         let segv = SigInfo::kernel(sig::SEGV);
         if info.signo == sig::SEGV {
             begin_group_exit(&ksync::pin(), me.process(), u32::from(sig::SEGV));

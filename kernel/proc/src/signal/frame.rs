@@ -52,7 +52,11 @@ fn registers(f: &mut UserFrame) -> [&mut u64; 17] {
     ]
 }
 
-/// Pushes a frame for the handler of `info`, and makes `frame` begin at the handler. On failure `frame` is unchanged.
+/// Pushes a frame for the handler of `info`, and makes `frame` begin at the handler. Writes to user memory: may sleep.
+///
+/// # Errors
+/// The action has no SA_RESTORER, the alternate stack that the thread is on has no room, or the memory cannot be written. `frame`
+/// and the alternate stack are unchanged.
 pub(super) fn push(
     me: &Current,
     frame: &mut UserFrame,
@@ -80,6 +84,7 @@ pub(super) fn push(
     let siginfo = base + 8 + UCONTEXT_WORDS as u64 * 8;
     UserPtr::<[u64; 16]>::new(siginfo).write(&info.to_raw())?;
     UserPtr::<u64>::new(base).write(&action.restorer)?;
+    // As in Linux, whether or not the handler runs on it; sigreturn restores it.
     if stack.flags & SS_AUTODISARM != 0 {
         me.set_altstack(AltStack::NONE);
     }
@@ -91,11 +96,12 @@ pub(super) fn push(
     frame.rsi = if siginfo_wanted { siginfo } else { 0 };
     frame.rdx = base + 8;
     frame.rax = 0;
-    // The ABI wants the direction flag clear on entry; single-stepping ends here.
+    // The ABI wants the direction flag clear on entry; single-stepping ends here, and RF goes, too, as in Linux.
     frame.set_flags(frame.flags() & !0x0001_0500);
     Ok(())
 }
 
+/// Writes the ucontext of `frame` above the return address, which is at `base`. The floating-point state is at `fp`.
 fn write_context(
     frame: &mut UserFrame,
     info: &SigInfo,
@@ -124,7 +130,12 @@ fn write_context(
     UserPtr::<[u64; UCONTEXT_WORDS]>::new(base + 8).write(&words)
 }
 
-/// rt_sigreturn(2): restores registers, mask and alternate stack from the frame at the stack pointer.
+/// rt_sigreturn(2): restores registers, mask and alternate stack from the frame at the stack pointer. Reads user memory: may
+/// sleep.
+///
+/// # Errors
+/// The frame cannot be read: general registers, mask and alternate stack are unchanged. Or it returns to no user address: all of
+/// it has been restored. The caller makes that a SIGSEGV.
 pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
     // The handler's `ret` has popped the return address.
     let context = frame.rsp;
@@ -147,6 +158,7 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
     me.take_restart();
     let [sp, flags, size] = [words[uc::STACK], words[uc::STACK + 1], words[uc::STACK + 2]];
     let flags = flags as u32;
+    // As in Linux, the alternate stack does not change for a thread that goes on running on it.
     if flags & SS_ONSTACK == 0 {
         let stack = if flags & SS_DISABLE != 0 {
             AltStack::NONE

@@ -12,8 +12,9 @@ use crate::group::{Cursor, Group};
 use crate::process::Process;
 use crate::{UserThreadExt, ids};
 
-/// Sends a signal to each member of a group that `sender`, its credentials and session id, may signal (SIGCONT: also to
-/// those of that session). `info.signo` 0 only checks.
+/// Sends a signal to each member of a group that `sender`, its credentials and session id, may signal (SIGCONT: also to those of
+/// that session); without `sender`, to all. `signo` counts, not `info.signo`; 0 only checks. Sleeps until other signals to the
+/// group have been sent, and for memory.
 ///
 /// Children that members fork during the walk are not missed, even if they join in a part that the walk has passed. A
 /// member that has got the signal forks again only after it has taken the signal, and its children count as having got
@@ -66,7 +67,7 @@ struct GroupWalk<'a> {
 }
 
 impl GroupWalk<'_> {
-    /// Signals the members that have not got the signal yet.
+    /// Signals the members that have not got the signal yet. No spin lock held.
     fn go(&mut self) {
         // The members are collected in slices: posting takes locks that must not be taken inside a shard's lock.
         let mut cursor = Cursor::default();
@@ -84,6 +85,7 @@ impl GroupWalk<'_> {
         }
     }
 
+    /// Signals the member `p`, if the sender may and `p` has not got the signal yet.
     fn signal(&mut self, p: &Process) {
         let signo = self.info.signo;
         if let Some((cred, sid)) = self.sender {
@@ -100,6 +102,7 @@ impl GroupWalk<'_> {
         if self.number == 0 || p.group_signal.load(Ordering::Relaxed) == self.number {
             return;
         }
+        // Not refused: it is from kill(2), or a standard signal of the kernel.
         let _ = queue(
             p,
             Whom::Process(p.pid()),

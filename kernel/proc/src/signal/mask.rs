@@ -8,12 +8,13 @@ use super::info::SigInfo;
 use super::set::SigSet;
 use crate::UserThreadExt;
 
-/// Whether the thread's interruptible sleep must end: by a signal, a kill or a stop.
+/// Whether the thread's interruptible sleep must end: by a signal that it does not block, a kill or a stop.
 #[inline]
 pub(crate) fn signal_pending(t: &Thread) -> bool {
     unblocked_signal(t) || t.has(flag::KILLED | flag::ATTENTION)
 }
 
+/// Whether a signal that the thread does not block is pending for it or for its process.
 #[inline]
 pub(super) fn unblocked_signal(t: &Thread) -> bool {
     let user = t.user();

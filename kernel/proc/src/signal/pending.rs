@@ -84,7 +84,8 @@ fn without_entry(signo: u8) -> SigInfo {
 /// Why a signal was not made pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PostError {
-    /// The limit of queued signals is reached, or the queue has no room and may not grow.
+    /// A real-time signal, not from kill(2): the limit of queued signals is reached, or the queue has no room and the caller does
+    /// not say `keep`.
     Full,
     /// The queue has no room for the information, which the caller wants kept.
     NoRoom,
@@ -159,14 +160,14 @@ impl Pending {
 
     /// Adds a signal. A standard signal that is pending already is dropped. Allocates nothing.
     ///
-    /// Beyond `limit` entries in the queue, or `limit` real-time signals that `payer` pays for, a standard signal from
-    /// sigqueue(3) or tgkill(2) becomes pending without information. A real-time signal from these two is refused,
-    /// while one from kill(2) becomes pending without information. Where the queue has no room and the caller does not
-    /// say `keep`, a real-time signal is treated in the same way, and any standard signal becomes pending without
-    /// information.
+    /// Where the queue has `limit` entries, a standard signal from sigqueue(3) or tgkill(2) gets the information of
+    /// [`SigInfo::lost`]. There, and where `payer` would pay for more than `limit` real-time signals, a real-time signal from
+    /// kill(2) becomes pending without information, and any other one is refused. Where the queue has no room and the caller
+    /// does not say `keep`, a real-time signal is treated in the same way, and any standard signal becomes pending without
+    /// information. The caller holds the process's signal lock.
     ///
     /// # Errors
-    /// The real-time signal is refused; or, with `keep`, the queue has no room, and nothing has changed.
+    /// `Full`: the real-time signal is refused. `NoRoom`: with `keep`, the queue has no room. Nothing has changed.
     pub(super) fn post(
         &self,
         info: SigInfo,

@@ -10,14 +10,14 @@ use super::set::SigSet;
 use super::thread::SignalExt;
 use crate::UserThreadExt;
 
-/// Sends the calling thread a signal that its own system call caused.
+/// Sends the calling thread a standard signal that its own system call caused. May sleep for memory.
 pub fn raise(signo: u8) {
-    // If the signal cannot be queued, it is pending already.
+    // Only a real-time signal can be refused.
     let _ = send_thread(&current(), SigInfo::kernel(signo));
 }
 
-/// Makes a thread take a signal that its own instruction caused. If the thread blocks or ignores the signal, its action
-/// goes back to the default, so that it ends the process.
+/// Makes `t`, the caller, take a signal that its own instruction caused. If the thread blocks or ignores the signal, its action
+/// goes back to the default, for the whole process, and it is unblocked, so that it ends the process. May sleep for memory.
 pub fn force(t: &Thread, info: SigInfo) {
     let bit = SigSet::one(info.signo).0;
     let actions = t.process().signals.lock().actions.clone();

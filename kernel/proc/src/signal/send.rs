@@ -27,7 +27,7 @@ pub enum SendError {
     NoProcess,
     /// The sender may not signal any of the processes.
     NotPermitted,
-    /// The limit of queued signals is reached.
+    /// A real-time signal, not from kill(2): the limit of queued signals is reached, or there is no memory for its information.
     Full,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Whom<'a> {
         self.only().map_or(&p.pending, |t| &t.user().pending)
     }
 
-    /// The thread that is considered first.
+    /// The thread that is considered first; `None` if that is the leader, and it has exited.
     fn first(self, pin: &'a CpuPin, p: &Process) -> Option<&'a Thread> {
         let lives =
             |t: &&Thread| core::ptr::eq::<Process>(&**t.process(), p) && !t.has(flag::KILLED);
@@ -69,29 +69,32 @@ impl<'a> Whom<'a> {
     }
 }
 
-/// Sends `info` to a process. May be called in interrupts, where the information may not be kept. A zombie gets no
-/// signal.
+/// Sends `info` to a process. Allocates nothing, so the information is kept only where the queue has room. May be called in
+/// interrupts, but for SIGCONT: the report to the parent takes its family lock. A zombie gets no signal.
 pub fn send_process(p: &Process, info: SigInfo) {
     let _ = post(p, Whom::Process(p.pid()), info, Payer::NOBODY, 0, false);
 }
 
-/// As [`send_process`], in a thread's context: keeps the information.
+/// As [`send_process`], in a thread's context: keeps the information if there is memory for it, for which it may sleep. The
+/// caller's account pays for a real-time signal.
 ///
 /// # Errors
-/// The limit of queued signals is reached.
+/// [`SendError::Full`]: the signal is not pending.
 pub fn queue_process(p: &Process, info: SigInfo) -> Result<(), SendError> {
     queue(p, Whom::Process(p.pid()), info, current().payer(), 0)
 }
 
-/// Sends `info` to one thread. In a thread's context.
+/// As [`queue_process`], to one thread.
 ///
 /// # Errors
-/// The limit of queued signals is reached.
+/// [`SendError::Full`]: the signal is not pending.
 pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     queue(t.process(), Whom::Thread(t), info, current().payer(), 0)
 }
 
-/// Whether the signal is dropped at once because it is ignored. No process ignores SIGKILL or SIGSTOP.
+/// Whether the signal is dropped at once because it is not blocked and is ignored: by its action or, where it has the default
+/// one, by init (see `spares_init`). It does not become pending then; what [`stop_or_continue`] does stays. The caller holds the
+/// process's signal lock, which guards `shared`.
 fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, info: &SigInfo) -> bool {
     let signo = info.signo;
     let ignored = shared.actions.ignores(signo)
@@ -107,10 +110,10 @@ fn dropped(pin: &CpuPin, p: &Process, shared: &Shared, whom: Whom<'_>, info: &Si
     }
 }
 
-/// Whether a thread acts on the signal as soon as it comes. That thread is the one considered first or, if that one
-/// blocks the signal, the first that does not. A signal that ends the process then does so at once, not when the thread
-/// next looks at its signals: no thread of the process, the sender included, makes another system call. A thread that
-/// waits for the signal in sigtimedwait only takes it.
+/// Whether a thread acts on the signal as soon as it comes. That thread is the one considered first or, if that one blocks the
+/// signal, the first that does not. A signal that ends the process then does so at once, not when the thread next looks at its
+/// signals: no thread of the process, the sender included, makes another system call. A thread that waits for the signal in
+/// sigtimedwait only takes it. The caller holds the process's signal lock; takes that of the list of threads.
 fn acts_at_once(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) -> bool {
     let open = |t: &Thread| !t.has(flag::KILLED | flag::LEAVING) && !t.blocked().has(signo);
     if let Some(t) = whom.first(pin, p)
@@ -148,7 +151,10 @@ fn spared(target: Option<&Thread>, info: &SigInfo) -> bool {
     (info.signo == sig::KILL || info.signo == sig::STOP) && !own_fault
 }
 
-/// As [`post`], in a thread's context: keeps the information if there is memory for it.
+/// As [`post`], in a thread's context: keeps the information if there is memory for it. May sleep; no spin lock held.
+///
+/// # Errors
+/// [`SendError::Full`].
 pub(super) fn queue(
     p: &Process,
     whom: Whom<'_>,
@@ -169,9 +175,11 @@ pub(super) fn queue(
     }
 }
 
-/// Makes a signal pending and has it looked at. `payer` pays for a real-time signal; only threads send those. `number`
-/// is the serial number of a signal to a group, 0 for any other signal. With `keep` it fails where there is no room for
-/// the information, and may be called again: until then a signal that continues a process has done no more than that.
+/// Makes a signal pending and has it looked at; one that ends the process at once does so. `payer` pays for a real-time signal;
+/// only threads send those. `number` is the serial number of a signal to a group, 0 for any other signal. With `keep` it fails
+/// where there is no room for the information, and may be called again: until then it has done what [`stop_or_continue`] does,
+/// and no more. Takes the process's signal lock and, under it, those of the list of threads and of the queue; if it continues the
+/// process, see [`report`].
 fn post(
     p: &Process,
     whom: Whom<'_>,
@@ -188,7 +196,7 @@ fn post(
 }
 
 /// As [`post`], for a caller that may hold a family lock. Returns also whether the signal has continued the process, which
-/// the caller then reports to the parent.
+/// the caller then reports to the parent. The kernel's process and zombies get no signal, nor does init get SIGKILL or SIGSTOP.
 fn post_only(
     p: &Process,
     whom: Whom<'_>,
@@ -233,9 +241,10 @@ fn post_only(
     (result, continued)
 }
 
-/// What a signal changes before it becomes pending: a stop signal and SIGCONT drop each other where they are pending,
-/// SIGCONT ends a stop, and SIGKILL the report of one. Returns whether a stop has ended: the caller then wakes the
-/// stopped threads, once it has released the lock. The caller holds the process's signal lock, which guards `shared`.
+/// What a signal changes before it becomes pending: a stop signal and SIGCONT drop each other where they are pending, SIGCONT
+/// ends a stop, and SIGKILL the report of one. Returns whether a stop has ended: the caller then wakes the stopped threads, once
+/// it has released the lock. The caller holds the process's signal lock, which guards `shared`. Takes that of the list of
+/// threads.
 fn stop_or_continue(pin: &CpuPin, p: &Process, shared: &mut Shared, signo: u8) -> bool {
     if SigSet::STOPS.has(signo) {
         flush_all(pin, p, SigSet::one(sig::CONT));
@@ -259,7 +268,8 @@ fn stop_or_continue(pin: &CpuPin, p: &Process, shared: &mut Shared, signo: u8) -
     false
 }
 
-/// Drops the pending signals of `set` of the process and of all its threads. The caller holds the process's signal lock.
+/// Drops the pending signals of `set` of the process and of all its threads. The caller holds the process's signal lock. Takes
+/// that of the list of threads, and under it those of the threads' queues.
 pub(super) fn flush_all(pin: &CpuPin, p: &Process, set: SigSet) {
     p.pending.flush(set);
     p.threads.lock().each(pin, |tid| {
@@ -293,7 +303,8 @@ fn nudge_target(pin: &CpuPin, p: &Process, whom: Whom<'_>, signo: u8) {
     }
 }
 
-/// Makes a thread look at each signal of `set`, one that does not block it: the thread considered first, if possible.
+/// Makes a thread look at each signal of `set`, one that does not block it: the thread considered first, if possible. For others
+/// it takes the lock of the list of threads.
 fn nudge_any(pin: &CpuPin, p: &Process, whom: Whom<'_>, set: SigSet) {
     let mut left = set.0;
     if let Some(first) = whom.first(pin, p) {
@@ -310,9 +321,9 @@ fn nudge_any(pin: &CpuPin, p: &Process, whom: Whom<'_>, set: SigSet) {
     });
 }
 
-/// Passes a signal of the process `p`, which the caller has taken to act on it, on to a thread that waits for it in
-/// sigtimedwait, if the caller would ignore it. Returns whether another thread has it now. The caller holds the process's
-/// signal lock, which guards `shared`.
+/// Passes a signal of the process `p`, which the caller has taken to act on it, on to a thread that waits for it in sigtimedwait,
+/// if the caller would ignore it. Returns whether another thread has it now; its information may be lost, since this allocates
+/// nothing. The caller holds the process's signal lock, which guards `shared`. Takes that of the list of threads.
 pub(super) fn hand_over(p: &Process, shared: &Shared, info: SigInfo) -> bool {
     if !shared.actions.ignores(info.signo) {
         return false;
@@ -369,7 +380,7 @@ pub(in super::super) fn leave(t: &Thread) {
 }
 
 /// Whether the caller may send `signo` to `p`, of which the thread that is asked for acts as `target`. Threads of one
-/// process may always signal each other, and a session its members to continue.
+/// process may always signal each other, and processes of one session may send each other SIGCONT.
 pub fn may_signal(p: &Process, target: &Cred, signo: u8) -> bool {
     let me = current();
     let own = me.process();
@@ -378,7 +389,7 @@ pub fn may_signal(p: &Process, target: &Cred, signo: u8) -> bool {
         || signo == sig::CONT && p.sid() == own.sid()
 }
 
-/// Kills a process: the kernel sends SIGKILL.
+/// Kills a process: the kernel sends SIGKILL. Has no effect on init.
 pub fn kill_process(p: &Process) {
     send_process(p, SigInfo::kernel(sig::KILL));
 }
@@ -396,7 +407,7 @@ pub(crate) struct News<'a> {
 
 impl<'a> News<'a> {
     /// News for `parent`. With `keep`, in a thread's context, the signal's information is kept if there is memory for it.
-    /// No lock held.
+    /// May sleep; no lock held.
     pub(crate) fn new(parent: &'a Process, keep: bool) -> Self {
         News {
             parent,
@@ -419,7 +430,8 @@ impl<'a> News<'a> {
         result != Err(PostError::NoRoom)
     }
 
-    /// Wakes the parent's threads in wait4. To be called whether the signal was sent or not, once the lock is free.
+    /// Wakes the parent's threads in wait4, and reports to its own parent that the signal has continued it, if it has. To be
+    /// called also if no signal was sent, once the lock is free.
     pub(crate) fn end(self) {
         if self.continued {
             report(self.parent, StopReport::Continued, self.keep);
@@ -428,10 +440,11 @@ impl<'a> News<'a> {
     }
 }
 
-/// Reports to the parent that `p` was stopped or continued: sends SIGCHLD unless SA_NOCLDSTOP is set, and wakes the
-/// parent's threads in wait4. With `keep`, in a thread's context, SIGCHLD's information is kept if there is memory for it.
-/// If `p` has ended meanwhile, only its end is reported. If it is being given to another parent, no signal is sent: that one's
-/// threads in wait4 are woken by the thread that gives it.
+/// Reports to the parent that `p` was stopped or continued: sends SIGCHLD unless SA_NOCLDSTOP is set, and wakes the parent's
+/// threads in wait4. With `keep`, in a thread's context, SIGCHLD's information is kept if there is memory for it. If `p` has
+/// ended meanwhile, only its end is reported. If it is being given to another parent, no signal is sent: that one's threads in
+/// wait4 are woken by the thread that gives it. Takes the parent's signal lock, and then its family lock; with `keep` it may
+/// sleep. No lock held.
 pub(super) fn report(p: &Process, what: StopReport, keep: bool) {
     let (code, status) = match what {
         StopReport::None => return,
@@ -458,6 +471,7 @@ pub(super) fn report(p: &Process, what: StopReport, keep: bool) {
 
 /// As [`report`], for `parent`. False if that is not the parent any more, or other signals have taken the room.
 fn tell_parent(p: &Process, parent: &Process, info: SigInfo, keep: bool) -> bool {
+    // Before threads in wait4 are woken, which look for stops only if it is set.
     if !parent.has(pflag::CHILD_STOPS) {
         parent.set_flag(pflag::CHILD_STOPS, true);
     }

@@ -12,8 +12,8 @@ pub fn action(p: &Process, signo: u8) -> Action {
     actions.get(signo)
 }
 
-/// sigaction(2): sets the action of `signo`; returns the old one. Pending signals that are ignored from now on are
-/// dropped.
+/// sigaction(2): sets the action of `signo`, which is neither SIGKILL nor SIGSTOP; returns the old one. Pending signals that are
+/// ignored from now on, by the action or by default, are dropped. Takes the signal lock; may sleep for memory.
 pub fn set_action(p: &Process, signo: u8, new: Action) -> Action {
     let actions = p.signals.lock().actions.clone();
     let old = actions.set(signo, new);

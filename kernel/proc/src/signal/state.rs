@@ -85,7 +85,8 @@ impl StopState {
     }
 }
 
-/// Ends a stop; wait4 reports that the process was continued. Returns whether a stop has ended.
+/// Ends a stop, whether or not all threads have stopped; wait4 reports that the process was continued. Returns whether a stop has
+/// ended.
 pub(super) fn resume(stop: &mut StopState) -> bool {
     if !stop.is_stopping() {
         return false;

@@ -11,8 +11,9 @@ use super::state::{Phase, Shared, StopReport};
 use crate::process::Process;
 use crate::{UserThreadExt, ids};
 
-/// Begins a stop of the whole process by `signo`, which `me`, the caller, has taken. Does nothing if SIGCONT or a kill
-/// came meanwhile.
+/// Begins a stop of the whole process by `signo`, which `me`, the caller, has taken. Does nothing if a SIGCONT has come since
+/// (it clears STOP_DUE), another thread has begun a stop, or the process is ending. Takes the signal lock, and under it that of
+/// the list of threads.
 pub(super) fn begin(me: &Thread, signo: u8) {
     let p = me.process();
     let pin = ksync::pin();
@@ -20,6 +21,7 @@ pub(super) fn begin(me: &Thread, signo: u8) {
     if !me.has(flag::STOP_DUE) || shared.stop.is_stopping() || p.is_ending() {
         return;
     }
+    // Before the stop can be seen: a member that ends looks for stopped ones only in a group where this is noted.
     note_at_group(&pin, p);
     shared.stop.phase = Phase::Begun(signo);
     shared.stop.stopped = 0;
@@ -36,8 +38,8 @@ pub(super) fn begin(me: &Thread, signo: u8) {
     });
 }
 
-/// Notes that `p` is about to stop at its group, also if it is being moved to another one: that is noted there here, or by the thread
-/// that moves it, which looks at the old group last.
+/// Notes at the group of `p` that `p` is about to stop. If `p` is being moved, the new group gets the note as well: from here, or
+/// from the thread that moves it, which writes the new pgid before it looks for the note at the old group. Takes no lock.
 fn note_at_group(pin: &CpuPin, p: &Process) {
     loop {
         let pgid = p.pgid();
@@ -50,11 +52,13 @@ fn note_at_group(pin: &CpuPin, p: &Process) {
     }
 }
 
-/// Sleeps while the process is stopped. Returns after SIGCONT, or when the thread is to die.
+/// Sleeps while the process is stopped. The last thread that stops reports the stop to the parent. Returns after SIGCONT, or when
+/// the thread is to die.
 pub(super) fn stay(me: &Thread) {
     let mut state = me;
     let result = park(&mut state, Deadline::Never, Interruptible::Kill, stay_step);
     if result.is_err() {
+        // It is to die, and does not count as stopped any more.
         let mut shared = me.process().signals.lock();
         if shared.stop.is_stopping() && me.has(flag::STOPPED) {
             me.clear(flag::STOPPED);
@@ -63,6 +67,7 @@ pub(super) fn stay(me: &Thread) {
     }
 }
 
+/// Counts the caller as stopped; done once there is no stop. The report to the parent may sleep for memory.
 fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
     let p = me.process();
     waiter.listen(&p.group_wait);
@@ -84,13 +89,13 @@ fn stay_step(me: &mut &Thread, waiter: &mut Waiter) -> Step<()> {
 }
 
 /// A thread has left the process. If the process is stopping and all remaining threads have stopped, this reports the
-/// stop.
+/// stop, once. Takes the signal lock; see [`report`] for the rest.
 pub(crate) fn notify_parent_stopped(p: &Process) {
     let done = complete(p, &mut p.signals.lock());
     report(p, done, true);
 }
 
-/// What the caller is to tell the parent, once it has released the lock that guards `shared`.
+/// What the caller is to tell the parent, once it has released the lock that guards `shared`; nothing about a process that ends.
 fn complete(p: &Process, shared: &mut Shared) -> StopReport {
     if p.is_ending() {
         return StopReport::None;

@@ -14,7 +14,8 @@ pub fn pending(t: &Thread) -> SigSet {
 }
 
 /// Takes a pending signal of `set` for `t`, the calling thread; signals sent to the thread come before those sent to
-/// the process.
+/// the process. A stop signal sets STOP_DUE, until SIGCONT comes; SIGALRM arms ITIMER_REAL again if that has
+/// expired and has an interval. Takes the signal lock; may sleep for memory.
 pub fn take(t: &Thread, set: SigSet) -> Option<SigInfo> {
     take_unless(t, set, |_, _| false)
 }

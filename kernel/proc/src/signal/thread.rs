@@ -23,11 +23,13 @@ pub trait SignalExt {
     /// [`signal_pending`](Thread::signal_pending) is, and as cheap.
     fn has_work(&self) -> bool;
 
-    /// Replaces the signal mask; SIGKILL and SIGSTOP stay unblocked. Called by the thread itself.
+    /// Replaces the signal mask; SIGKILL and SIGSTOP stay unblocked. Other threads are woken for signals pending for the process
+    /// that the thread blocks from now on. Called by the thread itself. Takes the signal lock, and then that of the list of
+    /// threads.
     fn set_blocked(&self, set: SigSet);
 
     /// Unblocks the signals of `set` for sigtimedwait, so that they end a sleep. Such signals are kept pending as if
-    /// they were still blocked, whatever their actions. Called by the thread itself; [`Self::end_sigwait`] undoes it.
+    /// they were still blocked, whatever their actions. Called by the thread itself; [`Self::end_sigwait`] undoes it. Allocates.
     fn begin_sigwait(&self, set: SigSet);
 
     /// Restores the mask from before [`Self::begin_sigwait`].
