@@ -25,7 +25,8 @@ pub fn text(command: &Command) -> String {
         } else {
             format!(", for {}", group.jobs.join(", "))
         };
-        let _ = writeln!(text, "\n  {}{of}:", group.name);
+        text.push('\n');
+        entry(&mut text, 0, "", &format!("{}{of}:", group.name));
         for setting in group.settings {
             let (name, about) = setting_of(setting);
             entry(&mut text, TEXT, &name, &about);
@@ -114,7 +115,7 @@ mod tests {
         assert_eq!(count("\n  kernel  "), 1, "{page}");
         assert_eq!(count("--cpus .."), 1, "{page}");
         assert!(count("--only ..") == 3 && count("--debug\n") == 0);
-        assert!(page.contains("\n  bench:\n") && page.contains("MEM "));
+        assert!(page.contains("\n  bench, for bench, rivals:\n") && page.contains("MEM "));
         assert!(
             page.lines().all(|line| line.len() <= super::WIDTH),
             "{page}"
