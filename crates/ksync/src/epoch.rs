@@ -267,8 +267,8 @@ impl Batches {
         }
     }
 
-    /// The bag for `stamp`, which was read with Acquire in this hold of the lock. Its former contents are `BAGS` steps older, so that
-    /// their grace period is over, for a CPU that takes what is ripe later, too. The stamp itself would need no order.
+    /// The bag for `stamp`, which was read with Acquire in this hold of the lock. Its former contents are `BAGS` steps older, so
+    /// that their grace period is over, for a CPU that takes what is ripe later, too. The stamp itself would need no order.
     fn bag(&mut self, stamp: u64) -> &mut Bag {
         let at = stamp as usize % BAGS;
         if self.bags[at].stamp < stamp {
@@ -416,8 +416,8 @@ impl Epoch {
 
     /// Frees `object` after a grace period. It must be unreachable for new readers already.
     ///
-    /// Needs no memory except one chunk for every 61 objects, for which a spare one is kept ready. Not to be called by
-    /// interrupt handlers.
+    /// Needs no memory except one chunk for every 61 objects, for which a spare one is kept ready; with neither, this ends in
+    /// `handle_alloc_error`. Not to be called by interrupt handlers.
     pub fn retire(&self, pin: &CpuPin, object: Retired) {
         self.shared().retire(pin, object);
     }
@@ -473,8 +473,8 @@ impl Epoch {
         self.shared().slots.of(cpu).announced.load(Relaxed) != OFFLINE
     }
 
-    /// Tries to step the epoch, and frees objects that this CPU retired long enough ago. To be called at timer ticks
-    /// and when idle; destructors run with preemption off. Returns whether anything is still pending on this CPU.
+    /// If this CPU has retired objects, tries to step the epoch, and frees those retired long enough ago. To be called at timer
+    /// ticks and when idle; destructors run with preemption off. Returns whether anything is still pending on this CPU.
     pub fn reclaim(&self, pin: &CpuPin) -> bool {
         self.shared().reclaim(pin.cpu())
     }
@@ -530,8 +530,8 @@ impl Epoch {
         self.shared().global.load(Acquire)
     }
 
-    /// Tries to step the epoch, for callers that keep their own lists of retired objects, stamped with
-    /// [`Epoch::current`].
+    /// Tries to step the epoch, for callers that keep their own lists of retired objects, stamped with [`Epoch::current`].
+    /// Returns whether it has: false also if another CPU was faster.
     pub fn advance(&self) -> bool {
         self.shared().try_advance()
     }
@@ -620,7 +620,7 @@ impl EpochHandle {
         self.0.slots.ncpus()
     }
 
-    /// Frees the block that begins with `link` after a grace period; needs no memory.
+    /// Frees the block that begins with `link` after a grace period, or at once if the epoch was dropped; needs no memory.
     ///
     /// # Safety
     /// `link`'s `run` must fit the block; new readers must not reach the block, and the caller must not use it any
@@ -734,7 +734,7 @@ impl Slot {
         }
     }
 
-    /// Frees blocks whose grace period is over in epoch `global`, as many as possible in about `step` ticks.
+    /// Frees blocks whose grace period is over in epoch `global`, as many as possible in about `step` ticks; with `u64::MAX` all.
     fn free_ripe(&self, global: u64, step: u64) {
         let mut ripe = self.with(|b| {
             if global == u64::MAX {

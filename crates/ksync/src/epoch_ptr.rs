@@ -27,8 +27,8 @@ pub unsafe trait Owner: Sized {
     /// `raw` came from [`into_raw`](Self::into_raw), and this was not called for it since.
     unsafe fn from_raw(raw: *mut Self::Target) -> Self;
 
-    /// The object to retire, which an epoch drops once no reader can have it. It is made of the pointer: a `Box` that exists while readers follow
-    /// the pointer would claim the target for itself alone.
+    /// The object to retire, which an epoch drops once no reader can have it. It is made of the pointer: a `Box` that exists
+    /// while readers follow the pointer would claim the target for itself alone.
     ///
     /// # Safety
     /// As for [`from_raw`](Self::from_raw).
@@ -186,7 +186,7 @@ where
         }
     }
 
-    /// Removes the target and waits until no reader has it. Sleeps for a grace period.
+    /// Removes the target and waits until no reader has it. Sleeps for a grace period, if there was a target.
     pub fn withdraw(&self, epoch: &Epoch) -> Option<P> {
         // Relaxed: each attempt to step the epoch has a fence, which makes the initialisation of the target visible.
         let old = self.target.swap(ptr::null_mut(), Relaxed);

@@ -174,8 +174,8 @@ impl<E> KeyedQueue<E> {
         }
     }
 
-    /// Continues a walk, past up to `looks` members, as `visit` decides for each; removed members are passed to
-    /// `taken`. Returns whether the walk must be continued.
+    /// Continues a walk, past up to `looks` slots, a few of which may have no member, as `visit` decides for each member;
+    /// removed members are passed to `taken`. Returns whether the walk must be continued.
     pub fn walk(
         &mut self,
         walk: &mut Walk,

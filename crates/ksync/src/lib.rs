@@ -4,8 +4,8 @@
 //! trait, [`Platform`]; the binary supplies it with [`platform!`], or the `host` feature supplies it with std threads.
 //!
 //! There are three kinds of context:
-//! - *sleeping*: preemption on, no locks held but sleeping ones; [`Mutex`], [`RwLock`], [`ByteMutex`] and
-//!   [`Epoch::synchronize`] need it;
+//! - *sleeping*: preemption on, no locks held but sleeping ones; [`Mutex`], [`RwLock`], [`ByteMutex`] and whatever waits
+//!   for a grace period, as [`Epoch::synchronize`] does, need it;
 //! - *pinned*: preemption off, as while a [`CpuPin`] or a spin guard is alive. A pinned section is also a read section
 //!   of every [`Epoch`];
 //! - *interrupts off*: while an [`IrqSpin`] is held.

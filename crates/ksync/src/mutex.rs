@@ -127,6 +127,7 @@ impl<T, C: LockClass> Mutex<T, C> {
         self.state.load(Relaxed) != FREE
     }
 
+    /// Queues the caller, unless it can take the lock after all, and sleeps until it is the owner.
     #[cold]
     #[inline(never)]
     fn lock_slow(&self, mine: u32) {
@@ -154,6 +155,7 @@ impl<T, C: LockClass> Mutex<T, C> {
         waiter.as_ref().wait(C::stats(), since, holder);
     }
 
+    /// Makes the first waiter the owner and wakes it.
     #[cold]
     #[inline(never)]
     fn unlock_slow(&self) {

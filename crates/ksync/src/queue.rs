@@ -57,9 +57,9 @@ impl Waiter {
         }
     }
 
-    /// Sleeps until the thread owns the lock, and counts the wait, which began at `since`. A watchdog that notices a
-    /// long wait unparks the thread, which then reports the result of `holder`: the thread itself can read it, because
-    /// the lock cannot be freed meanwhile.
+    /// Sleeps until the thread is told that it owns the lock, or has had its look, and counts the wait, begun at `since`. A
+    /// watchdog that notices a long wait unparks the thread, which then reports the result of `holder`: the thread itself can
+    /// read it, because the lock cannot be freed meanwhile.
     pub(crate) fn wait(
         self: Pin<&Self>,
         stats: &'static ClassStats,

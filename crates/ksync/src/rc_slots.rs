@@ -196,7 +196,7 @@ impl<T> RcSlots<T> {
         self.first(pin).len() + CHUNK * self.far(pin).iter().filter(exists).count()
     }
 
-    /// Makes slot `i`.
+    /// Makes slot `i`, if it does not exist, and the others of its array. On an error the slots are as before.
     ///
     /// # Safety
     /// The table's lock is held, or nobody else knows the table.

@@ -156,7 +156,8 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
     pub fn copy(&self, step: usize, extra: impl FnOnce(usize, usize) -> W) -> Result<Self, NoRoom> {
         let locked = self.lock();
         let whole = (locked.len() <= step).then_some(locked);
-        // Looks without the lock. If it is held, nothing changes meanwhile; else slots may be filled behind `last`, as if after the copy.
+        // Looks without the lock. If it is held, nothing changes meanwhile; else slots may be filled behind `last`, as if
+        // after the copy.
         let Some(last) = self.last(step) else {
             return Ok(Self::new(extra(0, 0)));
         };
@@ -292,7 +293,8 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         self.place(i).is_some()
     }
 
-    /// Makes slot `i`, if it does not exist. Copies a bounded number of slots, see `rc_slots`.
+    /// Makes slot `i`, if it does not exist, and others beside it. Copies a bounded number of slots, see `rc_slots`.
+    /// Allocates under the lock.
     ///
     /// # Errors
     /// No memory.
@@ -301,13 +303,15 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         unsafe { self.table.slots.make(epoch, self.writer.pin(), i) }
     }
 
-    /// Puts `new` into slot `i`, which exists, with or without a mark; returns the old contents.
+    /// Puts `new` into slot `i`, which exists, with or without a mark; returns the old object, if there was one. A mark or
+    /// reservation of the slot has ended.
     pub fn put(&mut self, i: usize, new: EpochRc<T>, mark: bool) -> Option<EpochRc<T>> {
         let word = new.into_raw().as_ptr();
         self.swap(i, word.map_addr(|a| a | mark_bit(mark)))
     }
 
-    /// Empties slot `i`; returns its contents.
+    /// Empties slot `i` and clears its mark; returns its object. `None`, with nothing changed, if it has none: a reservation
+    /// stays.
     pub fn take(&mut self, i: usize) -> Option<EpochRc<T>> {
         if self.has(i) {
             self.swap(i, ptr::null_mut())

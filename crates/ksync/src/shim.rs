@@ -72,7 +72,8 @@ macro_rules! array_of {
     };
 }
 
-/// Buckets of the table of byte-mutex queues; one under a model checker, because they are part of its state.
+/// Buckets of the table of queues by address, for byte mutexes and `sleep_on`; one under a model checker, because they are
+/// part of its state.
 #[cfg(not(loom))]
 pub(crate) const PARK_BUCKETS: usize = 256;
 #[cfg(loom)]

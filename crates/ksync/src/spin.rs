@@ -105,6 +105,7 @@ impl RawSpin {
         self.word.load(Relaxed) == FREE && self.take()
     }
 
+    /// Spins until the lock is taken, names the holder to the platform now and then, and counts the wait.
     #[cold]
     #[inline(never)]
     fn acquire_slow(&self, stats: &'static ClassStats) {

@@ -387,7 +387,8 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         }
     }
 
-    /// Adds a registration; false if there is no memory for it. To be called before the condition is tested.
+    /// Adds a registration; false if there is no memory for it. To be called before the condition is tested. It replaces one
+    /// of the same thread that is the last on the queue. Allocates and frees without the queue's lock.
     pub fn add(&self, r: Registration) -> bool {
         let pin = pin();
         let mut list = self.list.lock();

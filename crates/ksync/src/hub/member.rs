@@ -150,8 +150,9 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         Ok(Member { node })
     }
 
-    /// Attaches another member to the same hub, in the shard of this CPU; this member may move there, too. The caller
-    /// prevents all concurrent operations on this member except reads.
+    /// Attaches another member to the same hub, in the shard of this CPU, or in the inline one if the hub is not grown or there
+    /// is no memory; this member may move to the former, too, even if the result is an error. The caller prevents all
+    /// concurrent operations on this member except reads.
     pub fn attach_elsewhere(&self, value: M) -> Result<Self, AttachError> {
         self.move_here(&pin());
         attach_chosen(self.node().hub, value)
@@ -214,6 +215,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
                 shard.unlink(self.node());
             }
         }
+        // Without new members the drop of `self` detaches it, and returns the shard's unit if it was the last.
         if N > 0 {
             let (epoch, pin) = (self.inner().epoch, pin());
             let old = core::mem::ManuallyDrop::new(self);
@@ -271,7 +273,7 @@ fn new_nodes<T: HubValue, M: Send + Sync + 'static, C: LockClass, const N: usize
     }))
 }
 
-/// Attaches to a hub that the caller keeps alive.
+/// Attaches to a hub that the caller keeps alive: in this CPU's shard, else in the inline one, which may make the hub grow.
 pub(super) fn attach_chosen<T: HubValue, M: Send + Sync + 'static, C: LockClass>(
     hub: NonNull<Inner<T, M, C>>,
     value: M,

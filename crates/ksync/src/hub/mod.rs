@@ -211,13 +211,13 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
         attach_chosen(self.inner, value)
     }
 
-    /// Visits every member, a shard's spin lock at a time, until `visit` breaks. Not for a hub that only
+    /// Visits every member until `visit` breaks; `visit` runs under a shard's spin lock. Not for a hub that only
     /// [counts](HubValue::counts), of which it visits none.
     pub fn scan<B>(&self, visit: impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
         self.inner().scan(visit)
     }
 
-    /// Lets each CPU have a shard of its own; existing members stay in theirs.
+    /// Lets each CPU have a shard of its own; existing members stay in theirs. Nothing has changed on an error.
     pub fn grow(&self) -> Result<(), AttachError> {
         self.inner().grow(&pin())
     }

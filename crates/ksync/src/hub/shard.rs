@@ -195,6 +195,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
         self.is_empty()
     }
 
+    /// Visits the members under the lock, until `visit` breaks; takes no lock if there are none. Visits none that are only
+    /// counted.
     pub(super) fn scan<B>(&self, visit: &mut impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
         if self.head.load(Acquire).is_null() {
             return ControlFlow::Continue(());
