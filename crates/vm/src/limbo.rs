@@ -234,7 +234,7 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Frees all frames that were retired before the call. Sleeping context.
+    /// Frees frames until none is in limbo, also those that are retired meanwhile. Sleeping context.
     pub fn drain_limbo(&self) {
         while self.limbo.frames() != 0 {
             self.epoch.synchronize();
@@ -244,7 +244,7 @@ impl<M: Machine> Vm<M> {
         }
     }
 
-    /// Frees up to [`STEP`] frames of a CPU whose grace period is over; returns how many.
+    /// Steps the epoch if it can, and frees up to [`STEP`] frames of a CPU whose grace period is over; returns how many.
     #[inline(never)]
     fn free_ripe(&self, pin: &CpuPin, cpu: usize) -> usize {
         self.epoch.advance();

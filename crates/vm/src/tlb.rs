@@ -176,7 +176,8 @@ impl<'p> Gather<'p> {
         }
     }
 
-    /// Begins an operation that looks at `range` of `pmap` and takes away `loss` from entries that it finds.
+    /// Begins an operation that looks at `range` of `pmap` and takes away `loss` from entries that it finds. A second call
+    /// adds to what was recorded since the first, or replaces it if nothing was.
     pub(crate) fn over(&mut self, pmap: &'p Pmap, range: Range<u64>, loss: Loss) {
         debug_assert!(
             self.pmap.is_none_or(|now| core::ptr::eq(now, pmap)),
@@ -197,7 +198,7 @@ impl<'p> Gather<'p> {
         self.add(va);
     }
 
-    /// Records that all of `pmap` is about to lose rights. Call before the change.
+    /// Records that all of `pmap` is about to lose rights or frames. Call before the change.
     pub(crate) fn record_all(&mut self, pmap: &Pmap) {
         self.begin(pmap);
         self.full = true;
@@ -302,6 +303,7 @@ impl<'p> Gather<'p> {
         }
     }
 
+    /// Adds a page to the runs; if they are too many, or have too many pages, everything is to be flushed.
     fn add(&mut self, va: u64) {
         debug_assert!(va.is_multiple_of(PAGE_SIZE as u64));
         if self.full {

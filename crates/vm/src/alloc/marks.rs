@@ -27,7 +27,7 @@ pub struct NoMemory;
 pub enum Pressure {
     /// Plenty.
     None,
-    /// Less than twice the users' mark: time to reclaim.
+    /// At most twice the users' mark: time to reclaim.
     Low,
     /// Users' requests fail.
     Severe,

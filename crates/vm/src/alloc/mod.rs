@@ -189,8 +189,8 @@ impl PageAllocator {
     ///
     /// # Errors
     ///
-    /// [`NoMemory`] if no domain has such a run to spare, or a few reservations that are broken for it leave none, if `order` exceeds [`MAX_ORDER`], or if the injector fails
-    /// the request.
+    /// [`NoMemory`] if no domain has such a run to spare, and a few reservations that are broken for it leave none, if
+    /// `order` exceeds [`MAX_ORDER`], or if the injector fails the request.
     pub fn alloc_order(&self, pin: &CpuPin, order: u8, rights: Rights) -> Result<Pfn, NoMemory> {
         if order == 0 {
             let pfn = self.alloc(pin, rights)?;
@@ -334,7 +334,8 @@ impl PageAllocator {
         (0..self.domains.len()).map(|domain| self.domain_pages(domain).0)
     }
 
-    /// How short memory is. If the CPU's own part has plenty, only its line is read.
+    /// How short memory is. If the CPU's own part has plenty, only its line is read. Unless there is plenty in all, this also
+    /// breaks a reservation.
     #[inline]
     pub fn pressure(&self) -> Pressure {
         self.pressure_on(self.cpus.get(&ksync::pin()))
@@ -390,6 +391,7 @@ impl PageAllocator {
         self.cpus.of(cpu).stats()
     }
 
+    /// As `alloc`, where the gate is closed or the magazine empty. Asks the other CPUs to drain before it fails.
     #[cold]
     fn alloc_slow(&self, cpu: &Magazine, rights: Rights) -> Result<Pfn, NoMemory> {
         if self.injected(cpu, rights) {
@@ -436,6 +438,7 @@ impl PageAllocator {
         })
     }
 
+    /// Keeps a page in this CPU's magazine, which is full: a burst of the oldest makes room.
     #[cold]
     fn free_slow(&self, cpu: &Magazine, pfn: Pfn) {
         cpu.take_oldest(|oldest| self.put_by_domain(oldest));

@@ -59,7 +59,7 @@ impl PageAllocator {
     /// taken. Takes the run's lock and no other, but for the last frame of the run.
     ///
     /// # Errors
-    /// The injector fails the request.
+    /// The injector fails the request; the frame is free again.
     pub fn take_placed(&self, pin: &CpuPin, place: Place) -> Result<Option<Placed>, NoMemory> {
         let Some(reservations) = &self.reservations else {
             return Ok(None);
@@ -76,9 +76,10 @@ impl PageAllocator {
         Ok(Some(placed))
     }
 
-    /// Reserves a run of the nearest domain for a place's block and takes the place's frame, as
-    /// [`alloc_at`](PageAllocator::alloc_at). `None` if the domain has no free run to spare for users, the index is
-    /// beyond the end, the frame is taken, or the injector fails the request.
+    /// Reserves a run of the nearest domain that has memory for a place's block and takes the place's frame, as
+    /// [`alloc_at`](PageAllocator::alloc_at); if the block has got a run meanwhile, the frame of that. `None` if the domain
+    /// has no free run to spare for users, the index is beyond the end, the frame is taken, or the injector fails the
+    /// request.
     pub fn reserve(
         &self,
         pin: &CpuPin,

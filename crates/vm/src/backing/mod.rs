@@ -160,7 +160,8 @@ impl Backing {
         Backing::attach(&object, pmap, relation, (0, USER_END), false)
     }
 
-    /// Attaches the same object, over the same extent, for `pmap`. The caller keeps `self` attached meanwhile.
+    /// Attaches the same object, over the same extent, for `pmap`, with what folding has found out about it. The caller keeps
+    /// `self` attached meanwhile.
     ///
     /// # Errors
     /// No memory.
@@ -234,7 +235,7 @@ impl Backing {
         self.attachment.object(pin)
     }
 
-    /// A base reference on the object.
+    /// A base reference on the object; `None` if the layer is detached. The caller releases it.
     pub fn object_ref(&self) -> Option<ObjectRef> {
         self.attachment.object_ref()
     }
@@ -507,6 +508,9 @@ impl Chain {
 
 impl Backing {
     /// Ends one chain's use. The map's lock is held. `unreachable` is a range that no other chain of this map reaches.
+    ///
+    /// The last use detaches the layer. Else private memory's pages in `unreachable` are freed if no other mapping can see
+    /// them, or left to a sweep. May wait for pages that are held busy.
     pub(crate) fn end_use<M: Machine>(&self, vm: &Vm<M>, unreachable: Option<(u64, u64)>) {
         let uses = self.uses.load(Relaxed);
         debug_assert!(uses > 0, "a layer is used once more than it was taken");

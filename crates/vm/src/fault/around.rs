@@ -8,7 +8,8 @@ use crate::pmap::AROUND;
 
 impl<M: Machine> Attempt<'_, M> {
     /// Maps the resident pages in the window around the fault: those of a file read-only; those of shared memory, whose
-    /// stores need not be recorded, with all rights.
+    /// stores need not be recorded, with all rights of the mapping. Does nothing for pages of private memory, or of
+    /// a file with unwritten ones.
     #[inline(never)]
     pub(super) fn map_around(&self, found: &Found<'_>) {
         if found.object.is_anon() && !self.entry.is_shared() {

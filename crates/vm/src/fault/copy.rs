@@ -8,7 +8,8 @@ use crate::page::{Flags, Pfn, Wanted, copy_frame};
 use crate::rmap::marks;
 
 impl<M: Machine> Attempt<'_, M> {
-    /// The access is a write and the page is in a deeper layer: brings it to the front.
+    /// The access is a write and the page is in a deeper layer: brings it to the front. If that serves the fault, the next
+    /// step may be to fold the chain.
     #[inline(never)]
     pub(super) fn copy(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
         if found.page.is_hard_busy() {
@@ -36,7 +37,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// Copies a page to a fresh frame and enters that.
+    /// Copies a page to a fresh frame and enters that; the frame is freed if it cannot.
     #[inline(always)]
     pub(super) fn copy_to(&self, found: &Found<'_>, front: EmptySlot<'_>, pfn: Pfn) -> Step {
         // The source is not held: its frame may be reused. The check detects that, but comes after the copy.
@@ -73,7 +74,8 @@ impl<M: Machine> Attempt<'_, M> {
         own
     }
 
-    /// Moves a page that only this space can see to the front, keeping its frame, and enters it writable.
+    /// Moves a page that only this space can see to the front, keeping its frame, and enters it writable. Once it is in the
+    /// front it stays there, even if it cannot be entered.
     #[inline(never)]
     fn take_over(&self, found: &Found<'_>, front: &Object, index: u32) -> Step {
         let Some(busy) = found.page.try_hard_busy() else {

@@ -112,7 +112,7 @@ struct Attempt<'a, M: Machine> {
 }
 
 impl Space {
-    /// Makes the page at `va` accessible. Sleeping context; may allocate.
+    /// Makes the page at `va` accessible. Sleeping context; may allocate, and take the map's lock.
     ///
     /// # Errors
     /// See [`FaultError`].
@@ -177,6 +177,7 @@ impl Space {
         Ok(false)
     }
 
+    /// One attempt, pinned: looks for the page from the front layer down, and does what the module's table says. Never sleeps.
     #[inline(always)]
     fn attempt<M: Machine>(
         &self,
@@ -421,7 +422,8 @@ impl<M: Machine> Attempt<'_, M> {
         })
     }
 
-    /// Inserts a fresh page into `object` and enters it.
+    /// Inserts a fresh page into `object` and enters it, if `also` still holds under the table's lock. If it is not entered, a
+    /// page of anonymous memory is taken out again. The frame belongs to the object afterwards, or is freed.
     #[inline(always)]
     fn put(
         &self,
@@ -499,7 +501,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
     }
 
-    /// The page is in the front layer, or it is deeper and the access is not a write.
+    /// Enters a page that is in the front layer, or deeper if the access is not a write; after a read perhaps others.
     #[inline(never)]
     fn resident(&self, found: &Found<'_>) -> Step {
         if found.page.is_hard_busy() {

@@ -10,7 +10,8 @@ use crate::space::{Effort, Entries, Locked, Space, add_plain};
 use crate::{Growth, Machine, Vm};
 
 impl Space {
-    /// Does `what` for the entry at `va`, if it is still needed. Returns whether the fault is served.
+    /// Does `what` for the entry at `va`, if it is still needed, under the map's lock; or, if nothing is mapped there, lets a
+    /// stack grow, whatever `what` is. Returns whether the fault is served; if not, the caller tries again.
     pub(super) fn slow<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -39,7 +40,7 @@ impl Space {
         Ok(false)
     }
 
-    /// Gives an anonymous entry its object.
+    /// Gives an anonymous entry its object, if it has none. The map's lock is held.
     pub(crate) fn make_object<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -53,7 +54,9 @@ impl Space {
         Ok(())
     }
 
-    /// Gives a private entry a front layer of its own.
+    /// Gives a private entry that needs a copy a front layer of its own, whose extent the entry does not bound; if its front
+    /// is its own already, only clears the mark. Either begins a new generation, so that faults which saw the old state start
+    /// again. Each call counts as one of `shadows`. The map's lock is held. On an error nothing else has changed.
     fn shadow<M: Machine>(&self, vm: &Vm<M>, entry: &MapEntry) -> Result<(), NoMemory> {
         let pin = ksync::pin();
         let Some(old) = entry.chain(&pin) else {
@@ -75,7 +78,12 @@ impl Space {
         Ok(())
     }
 
-    /// Extends a range that grows down to `va`.
+    /// Extends a range that grows down to `va`, where nothing is mapped. Enters no page: the result is false, and the caller
+    /// tries again. The map's lock is held.
+    ///
+    /// # Errors
+    /// `NotMapped`, with nothing changed: no such range is next above, less than a guard gap would be left above what is
+    /// mapped below, a resource limit forbids it, or there is no memory or room for another entry.
     fn grow_down<M: Machine>(
         &self,
         vm: &Vm<M>,

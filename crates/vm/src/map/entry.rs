@@ -178,7 +178,8 @@ impl MapEntry {
         self.state.fetch_or(DEAD, Relaxed);
     }
 
-    /// Sets or clears NEEDS_COPY, with a new generation. The map's lock is held.
+    /// Sets or clears NEEDS_COPY, with a new generation, so that faults that saw an earlier state start again, even if the
+    /// flag does not change. The map's lock is held.
     pub(crate) fn set_needs_copy(&self, needs_copy: bool) {
         let now = self.state.load(Relaxed);
         let generation = now.wrapping_add(1) & GENERATION;
@@ -186,7 +187,7 @@ impl MapEntry {
         self.state.store((now & DEAD) | flag | generation, SeqCst);
     }
 
-    /// Changes the generation only. The map's lock is held.
+    /// Changes the generation only, so that faults that saw an earlier state start again. The map's lock is held.
     pub(crate) fn renew(&self) {
         self.set_needs_copy(self.state().needs_copy());
     }
@@ -214,7 +215,8 @@ impl MapEntry {
         self.chain.replace(&vm.epoch, pin, Some(Box::new(new)));
     }
 
-    /// Another entry over the same layers, for all or part of this one. The map's lock is held.
+    /// Another entry over the same layers, as one more user of each. Its range may be a part of this one, or reach beyond it
+    /// if the layers serve the rest as well. The map's lock is held.
     pub(crate) fn part(&self, args: EntryArgs) -> Arc<MapEntry> {
         // No pin is held where memory is allocated, so that the thread can wait for memory there.
         let chain = {

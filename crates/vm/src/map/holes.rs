@@ -32,8 +32,8 @@ struct Search {
 }
 
 impl<E: Extent + Send + Sync + 'static> Tree<E> {
-    /// The highest `at` such that `at..at + len` is free, lies in `low..high`, and `at % align == phase`. The lock is
-    /// held.
+    /// The highest `at` such that `at..at + len` is free, guard gaps respected, lies in `low..high`, and
+    /// `at % align == phase`. The lock is held.
     ///
     /// `align` is a power of two.
     pub fn highest_hole(
@@ -209,6 +209,7 @@ impl Search {
             if found.is_some() || self.upper <= self.low {
                 return found;
             }
+            // Else the search began inside the child, and has not seen its upper holes.
             if all {
                 node.set_more(rank, seen);
             }

@@ -32,7 +32,7 @@ pub(super) struct Position<'p, E> {
 }
 
 impl<E: Extent + Send + Sync + 'static> Tree<E> {
-    /// The position of the first entry that ends above `at`.
+    /// The position of the first entry that ends above `at`; `None` if there is none. Only a hint without the lock.
     pub(super) fn position_above<'p>(
         &'p self,
         pin: &'p CpuPin,
@@ -45,11 +45,12 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
             .or_else(|| found.above(pin))
     }
 
-    /// The first of up to `most` entries that end above `at` which `wanted` accepts. Writes to no entry but the one that
-    /// it returns, so the others' lines stay where they are. Each entry is looked at under its own pin.
+    /// The first entry that ends above `at` and that `wanted`, called with each in turn, accepts; `Ok(None)` if the tree has
+    /// no further entry. The map's lock is held. Takes a reference on no entry but the one that it returns, so the others'
+    /// cache lines are not written. Each entry is looked at under its own pin.
     ///
     /// # Errors
-    /// The end of the last entry, if so many were looked at in vain.
+    /// `most` entries were looked at in vain: the end of the last one, to continue from.
     pub fn first_wanted(
         &self,
         mut at: u64,

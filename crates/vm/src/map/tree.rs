@@ -180,7 +180,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// Collects the entries that overlap `start..end`.
+    /// Passes the entries that overlap `start..end` to `f`, in order. `f` runs pinned, so it must not sleep.
     pub fn collect(&self, start: u64, end: u64, f: &mut impl FnMut(Arc<E>)) {
         let mut next = Some(start);
         while let Some(at) = next.filter(|&at| at < end) {
@@ -188,8 +188,8 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         }
     }
 
-    /// Collects the entries that overlap `at..end` from the leaf that contains `at`; returns the first address of the
-    /// next leaf.
+    /// Passes the entries of the leaf that contains `at` which overlap `at..end` to `f`, pinned; returns the separator of the
+    /// next leaf, to continue from, unless there is none or an entry at or behind `end` was met.
     fn some(&self, at: u64, end: u64, f: &mut impl FnMut(Arc<E>)) -> Option<u64> {
         let pin = ksync::pin();
         let found = self.lookup(&pin, at)?;
@@ -346,7 +346,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         self.remove_at(epoch, &pin, &position);
     }
 
-    /// Removes the entry that is exactly `start..end`, if there is one, after `before` was called with it.
+    /// Removes the entry that is exactly `start..end`, if there is one, after `before` was called with it, pinned.
     pub fn remove_exact(
         &self,
         epoch: &Epoch,
@@ -546,7 +546,8 @@ fn empty<E: Extent + Send + Sync + 'static>(leaf: bool) -> Arc<Branch<E>> {
     })
 }
 
-/// Inserts an entry into a branch. Returns the new branch that was split off at its upper end, with its separator.
+/// Inserts an entry into a branch, whose next subtree is `above`. Returns the new branch that was split off at its upper
+/// end, if any, with its separator.
 fn grow<E: Extent + Send + Sync + 'static>(
     cx: Cx<'_>,
     branch: &Branch<E>,

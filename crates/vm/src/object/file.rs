@@ -85,10 +85,11 @@ impl Object {
     }
 
     /// Writes `len` bytes at `offset`: calls `copy` to fill one piece after another until it fills less than it is
-    /// given. Returns the number of bytes written; the file grows to hold them.
+    /// given, or [`MAX_SIZE`] is reached. Returns the number of bytes written; the file grows to hold them.
     ///
-    /// `copy` runs without a lock held and may sleep or fault. The caller serialises writes beyond the end with each
-    /// other and with truncation, by the file's own lock.
+    /// `copy` runs without a lock held and may sleep or fault, but the page is soft-busy: removals of it wait. The caller
+    /// serialises writes beyond the end with each other and with truncation, by the file's own lock. A page that was made and
+    /// into which nothing was copied stays, until [`forget_blank`](Self::forget_blank).
     ///
     /// # Errors
     /// `NoMemory` if nothing was written because memory, or the file system's quota, was exhausted; a short count if
@@ -160,7 +161,8 @@ impl Object {
             .filter(|&at| at != 0)
     }
 
-    /// Removes the page at `offset` if a [`write`](Self::write) has made it and copied nothing into it.
+    /// Removes the page at `offset` if a [`write`](Self::write) has made it and copied nothing into it, and no mapping may
+    /// have shown it. Sleeping context.
     #[cold]
     pub fn forget_blank<M: Machine>(&self, vm: &Vm<M>, offset: u64) {
         self.remove_unseen(
@@ -171,7 +173,7 @@ impl Object {
     }
 
     /// Removes the pages of `offset..end`, from the beginning of the first one on, that [`allocate`](Self::allocate) has
-    /// made and that nothing was written to or mapped since. Preemptible.
+    /// made and that nothing was written to or mapped since; the page that `end` divides stays. Preemptible; may sleep.
     #[cold]
     pub fn forget_unwritten<M: Machine>(&self, vm: &Vm<M>, offset: u64, end: u64) {
         let (mut at, behind) = (offset >> PAGE_SHIFT, end >> PAGE_SHIFT);
@@ -196,8 +198,8 @@ impl Object {
         }
     }
 
-    /// Returns the page at `index`, soft-busy. If there is none, makes a page of zeroes, with `flags` in addition to VALID, even
-    /// beyond the end of the file.
+    /// Returns the page at `index`, soft-busy; may sleep until it is not hard-busy. If there is none, makes a page of zeroes,
+    /// with `flags` in addition to VALID, even beyond the end of the file.
     fn page_for_write<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -244,7 +246,8 @@ impl Object {
     /// until data is written to them or they are allocated again, as in Linux.
     ///
     /// # Errors
-    /// No memory, or the file system is full: the offset of the first page that is missing; pages made so far stay.
+    /// No memory, or the file system is full: the offset of the first page that is missing; pages made so far stay, and the
+    /// size is as before.
     pub fn allocate<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -274,9 +277,10 @@ impl Object {
         Ok(())
     }
 
-    /// Sets the size. Pages beyond the new size are unmapped everywhere and freed, unless the file grows; accesses
-    /// there fail with `Bus`, even if a private mapping has a copy. A private copy may stay mapped if a fault is just
-    /// entering it. If the file grows, pages that were allocated beyond its end stay, as in Linux: they are zeroes.
+    /// Sets the size, at most [`MAX_SIZE`], under the object's lock. Sleeping context: waits for pages that are held busy.
+    /// Pages beyond the new size are unmapped everywhere and freed, unless the file grows; accesses there fail with `Bus`,
+    /// even if a private mapping has a copy. A private copy may stay mapped if a fault is just entering it. If the file
+    /// grows, pages that were allocated beyond its end stay, as in Linux: they are zeroes.
     pub fn truncate<M: Machine>(&self, vm: &Vm<M>, size: u64) {
         debug_assert!(self.kind == Kind::File);
         let size = size.min(MAX_SIZE);
@@ -305,7 +309,7 @@ impl Object {
 
     /// Makes `offset..offset + len` read as zeroes and frees the whole pages in it. The size stays.
     ///
-    /// Takes no lock: a page is removed, or partly zeroed, while it is held hard-busy.
+    /// Takes no lock: a page is removed, or partly zeroed, while it is held hard-busy, for which this may sleep.
     pub fn punch<M: Machine>(&self, vm: &Vm<M>, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(MAX_SIZE);
         if offset >= end {

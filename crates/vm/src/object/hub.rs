@@ -85,7 +85,7 @@ impl ObjectRef {
             .map_err(|_| NoMemory)
     }
 
-    /// Ends this reference; if it was the last, frees the pages.
+    /// Ends this reference; if it was the last, frees the pages, and may sleep for those that are held busy.
     pub fn release<M: Machine>(self, vm: &Vm<M>) {
         end(vm, self.0);
     }
@@ -95,7 +95,7 @@ impl ObjectRef {
         self.0.same(&other.0)
     }
 
-    /// Attaches an extent. `writes` says whether it is a shared mapping that may be written to.
+    /// Attaches an extent. `writes` says whether it is a shared mapping that may be written to: the object counts those.
     pub(crate) fn attach(
         &self,
         extent: MappedExtent,
@@ -166,7 +166,7 @@ impl Attachment {
         self.slot.hub(pin)
     }
 
-    /// Attaches another extent to the same object.
+    /// Attaches another extent to the same object, as a writer if this one is. `NoMemory` also if this one is detached.
     pub(crate) fn attach(&self, extent: MappedExtent) -> Result<Attachment, NoMemory> {
         let pin = ksync::pin();
         let object = self.object(&pin).ok_or(NoMemory)?;
@@ -198,8 +198,9 @@ impl Attachment {
         self.slot.with(&pin, Member::is_sole).unwrap_or(false)
     }
 
-    /// Ends the attachment; if it was the last reference, frees the pages. Its page-table entries were removed and
-    /// flushed before. `unmapped` is false if the whole space ends.
+    /// Ends the attachment; if it was the last reference, frees the pages, and may sleep for those that are held busy; else
+    /// may leave pages of private memory to a sweep, for which it queues another space. Its page-table entries were removed
+    /// and flushed before. `unmapped` is false if the whole space ends.
     pub(crate) fn detach<M: Machine>(&self, vm: &Vm<M>, unmapped: bool) {
         let pin = ksync::pin();
         self.end_writing(&pin);

@@ -66,7 +66,7 @@ pub enum Kind {
 pub enum Insert {
     /// The page is in, hard-busy by the caller.
     Done(HardBusy<'static>),
-    /// The slot was taken; the page was freed.
+    /// The slot was taken, or its node is about to be unlinked; the page was freed.
     Lost,
     /// The index is beyond the end (or the object is ending); the page was freed.
     Beyond,
@@ -388,6 +388,8 @@ impl Object {
         self.insert_fresh(vm, pin, place, pfn, flags, false)
     }
 
+    /// As `insert_at`. With `beyond`, for a write: also beyond the end; but while memory is low only as long as this CPU's
+    /// purse has credits.
     #[inline(always)]
     fn insert_fresh<M: Machine>(
         &self,
@@ -435,9 +437,9 @@ impl Object {
         Ok(Insert::Done(busy))
     }
 
-    /// Removes and frees a page that the caller holds hard-busy and that nothing maps. A page of private memory is
-    /// freed at once, because its readers hold it busy, or check after a copy that the page has stayed; the frame of
-    /// any other page waits for a grace period, because readers of a file have only a pin.
+    /// Removes and frees a page that the caller holds hard-busy and that nothing maps, and returns its credit. A page of
+    /// private memory is freed at once, because its readers hold it busy, or check after a copy that the page has stayed;
+    /// the frame of any other page waits for a grace period, because readers of a file have only a pin.
     #[cold]
     pub(crate) fn take_back<M: Machine>(
         &self,
@@ -455,8 +457,8 @@ impl Object {
     }
 
     /// Moves the page that the caller holds hard-busy from `index` of this object to `to_index` of `to`; it stays busy
-    /// and keeps its page-table entries. Returns false, with nothing changed, if the new slot is taken, `to` is ending,
-    /// or `still` returns false. `still` is called when every later lookup in `to` finds the page.
+    /// and keeps its page-table entries. Returns false, with nothing changed, if the new slot is taken or its node about to
+    /// be unlinked, `to` is ending, or `still` returns false. `still` is called when every later lookup in `to` finds the page.
     ///
     /// # Errors
     /// No memory for the new slot.

@@ -113,7 +113,7 @@ pub(super) trait Node: Send + Sync + Sized + 'static {
     fn make<'p>(&'p self, at: At<'p>) -> Result<Option<&'p Slot>, NoMemory>;
 
     /// The first page from an index of the node on, else the first index that was not looked at: behind the node, or
-    /// inside it if `leaves` are used up.
+    /// inside it if `leaves`, which are not 0 before, are used up.
     fn scan(&self, at: At<'_>, leaves: &mut usize) -> Scanned;
 
     /// Unlinks empty nodes on the way to an index; returns whether this node was empty, and is now closed.

@@ -23,9 +23,9 @@ pub struct InUse;
 
 /// A limit of pages, or of files. See the module.
 pub struct Quota {
-    /// Credits that no CPU holds. Never negative.
+    /// Units that may be in use. Atomic; changed by `resize` alone, whose calls the caller serialises.
     limit: AtomicU64,
-    /// Credits that no CPU holds; negative only for a moment.
+    /// Credits that no CPU holds. Never negative.
     pot: AtomicI64,
     /// Credits of each CPU; other CPUs take them when the pot is empty.
     purses: PerCpu<AtomicI64>,
@@ -34,7 +34,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// A quota of `limit` pages for a machine of `ncpus`.
+    /// A quota of `limit` units for a machine of `ncpus`.
     pub fn new(ncpus: usize, limit: u64) -> Quota {
         Quota {
             limit: AtomicU64::new(limit),
@@ -44,18 +44,18 @@ impl Quota {
         }
     }
 
-    /// The limit, in pages.
+    /// The limit, in units.
     pub fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
     }
 
-    /// Pages that are left. Exact while no credits are taken or returned.
+    /// Units that are left. Exact while no credits are taken or returned.
     pub fn left(&self) -> u64 {
         let purses: i64 = self.purses.iter().map(|purse| purse.load(Relaxed)).sum();
         (self.pot.load(Relaxed) + purses).max(0) as u64
     }
 
-    /// Pages in use.
+    /// Units in use.
     pub fn used(&self) -> u64 {
         self.limit().saturating_sub(self.left())
     }

@@ -11,7 +11,8 @@ use crate::page::{HardBusy, Pfn, Wanted};
 use crate::{Machine, Vm, rmap};
 
 impl Object {
-    /// Frees the pages of `first..=last`, which are not mapped and cannot be reached otherwise. Preemptible.
+    /// Frees the pages of `first..=last`, which are not mapped and cannot be reached otherwise. Preemptible; waits for pages
+    /// that are held busy.
     pub(crate) fn remove_unmapped<M: Machine>(&self, vm: &Vm<M>, first: u32, last: u32) {
         self.remove(vm, (first, last), true);
     }
@@ -25,7 +26,8 @@ impl Object {
         }
     }
 
-    /// Frees up to [`STEP`] pages; returns the index to continue at.
+    /// Frees up to [`STEP`] pages; returns the index to continue at, if there may be more. If the first page is held busy,
+    /// waits for it without the pin.
     fn remove_step<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -98,7 +100,7 @@ impl Object {
     }
 
     /// Removes the page at `index`, which no mapping reaches any more, and its remaining page-table entries; adds its
-    /// frame to `gone`. False if the page is held busy.
+    /// frame to `gone`. False if the page is held busy, or is there no more.
     pub(crate) fn remove_hidden<M: Machine>(
         &self,
         vm: &Vm<M>,

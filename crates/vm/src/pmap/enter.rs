@@ -69,7 +69,8 @@ impl Pmap {
     /// # Errors
     ///
     /// All of [`EnterError`] but `Retry`; `Occupied` for any entry in the slot, `FlushDue` if a translation of another
-    /// frame may be cached. Nothing has changed then.
+    /// frame may be cached. Nothing has changed then. `Same`, without a check, is the result only where a leaf of 2 MiB
+    /// says all that `leaf` does.
     #[inline(always)]
     pub fn enter_new<M: Machine>(
         &self,
@@ -217,8 +218,9 @@ impl Pmap {
     /// The slot is claimed; then `identity` says whether the page still is what it was and is not hard-busy. A scan
     /// makes the page hard-busy before it visits the slot; both put a full fence in between, so one of the two sees the
     /// other. Where entries are listed, the page's list is held instead: the scan, which holds it too, comes before the
-    /// question or after the fill. `check` is as for [`enter`](Pmap::enter), and so is the guarantee about other frames' translations: the
-    /// caller is pinned, so a page with the same identity before and after a flush has had it all the time.
+    /// question or after the fill. `check` is as for [`enter`](Pmap::enter), and so is the guarantee about other frames'
+    /// translations: the caller is pinned, so a page with the same identity before and after a flush has had it all the
+    /// time.
     ///
     /// # Errors
     ///
@@ -321,7 +323,7 @@ impl Pmap {
     ///
     /// # Errors
     ///
-    /// [`EnterError::Stale`] if `check` fails, [`EnterError::NoTable`].
+    /// [`EnterError::Stale`] if `check` fails or the pmap was released, [`EnterError::NoTable`].
     #[expect(
         clippy::too_many_arguments,
         reason = "one place and three questions to the caller"
@@ -385,7 +387,8 @@ impl Pmap {
         Ok(entered)
     }
 
-    /// The part of `enter_around` where entries are listed. The table is locked.
+    /// The part of `enter_around` where entries are listed. The table is locked. Here a slot is left alone by itself, if a
+    /// translation of another frame may be cached there, its page's list is held, or there is no room for its entry.
     fn list_around<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -468,6 +471,7 @@ fn merge_if(
             Err(now) => seen = now,
         }
     }
+    // It stays listed as it was.
     held.undo();
     if done {
         Ok(Entered::Upgraded)

@@ -88,7 +88,7 @@ impl Pmap {
 
     /// Makes a table of the leaf of 2 MiB around `va`, if there is one, with entries that say what the leaf says. Nothing
     /// is flushed: one invalidated address drops a translation of either size. When this returns something else may be
-    /// there already.
+    /// there already. The caller holds no table's lock.
     ///
     /// # Errors
     /// No memory for the table; nothing has changed then.

@@ -29,8 +29,8 @@
 //!
 //! Whether a page is writable is the AND of the W bits along the path; no code relies on a leaf's W alone.
 //!
-//! A leaf of 2 MiB may stand for a table whose entries agree: [`Pmap::promote`] makes one, and whatever concerns a part
-//! of it divides it. The fault that takes the last frame of a reserved run asks for one (`fault/superpage.rs`).
+//! A leaf of 2 MiB may stand for a table whose entries agree: [`Pmap::promote`] makes one, for the fault that takes the
+//! last frame of a reserved run, and whatever concerns a part of it divides it. See `doc/vm-superpages.md`.
 //!
 //! Not implemented, and not ruled out: tables that several pmaps share (a directory entry would say so, and pruning,
 //! push-down and release would stop at it).

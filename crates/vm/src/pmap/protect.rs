@@ -74,7 +74,8 @@ impl Pmap {
 }
 
 impl Table<'_> {
-    /// Clears W in all entries, leaves of 2 MiB included. The caller holds the lock of the table above, in which W is clear for this one.
+    /// Clears W in all entries, leaves of 2 MiB included. The caller holds the lock of the table above, in which W is clear
+    /// for this one.
     fn write_protect(&self, level: u8) {
         let clear = || {
             self.for_each_locked(0, ENTRIES, |at, pte| {

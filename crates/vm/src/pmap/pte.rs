@@ -84,7 +84,7 @@ impl Pte {
     pub const CLAIMED: u64 = 1 << 9;
     /// Software: not present; a remover is handing the entry's A and D on to the page.
     pub const BUSY: u64 = 1 << 10;
-    /// Software: belongs to a locked range, which [`Pmap::drop_tables`](crate::Pmap::drop_tables) spares.
+    /// Software: belongs to a locked range, which [`Pmap::drop_tables`](crate::Pmap::drop_tables) spares. Only tests set it.
     pub const WIRED: u64 = 1 << 11;
     /// Software: the frame has a page with an identity, which needs A and D.
     pub const MANAGED: u64 = 1 << 52;

@@ -58,7 +58,8 @@ impl Pmap {
     /// Removes all entries in `start..end` and drops A and D: for private anonymous memory, and wherever pages are
     /// marked dirty when they are entered writable.
     ///
-    /// The entries are removed when this returns, the translations when `gather` is finished.
+    /// The entries are removed when this returns, the translations when `gather` is finished. Sleeping context: where entries
+    /// are listed with their pages, it waits for lists that are held.
     pub fn remove_range<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
@@ -97,6 +98,7 @@ impl Pmap {
         self.remove(vm, start..end, gather, true, &mut on_page);
     }
 
+    /// Removes the entries of `range`, but for wired ones if `spare_wired`, and passes them to `harvest` if it wants them.
     fn remove<'p, M: Machine, H: Harvest>(
         &'p self,
         vm: &Vm<M>,
@@ -215,7 +217,8 @@ impl Pmap {
         }
     }
 
-    /// Withdraws rights from all entries in `start..end`. No CPU can use them when `gather` is finished.
+    /// Withdraws rights from all entries in `start..end`. No CPU can use them when `gather` is finished. Sleeping context, as
+    /// for [`remove_range`](Pmap::remove_range). A leaf of which a part is meant is removed if there is no memory to divide it.
     pub fn protect_range<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,

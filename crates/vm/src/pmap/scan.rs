@@ -203,9 +203,10 @@ impl Pmap {
         }
     }
 
-    /// Replaces the entry by the result of `change`, if it is live and sought; removes it if it is a claim. Also returns whether
-    /// the entry has gone, so that the caller unlists it if it holds the list. The loss is recorded in `gather`, and so in the pmap's list until the gather is
-    /// finished: a removal of the range that finds the entry gone must not return while a CPU can still use it.
+    /// Replaces the entry by the result of `change`, if it is live and sought; removes it if it is a claim. Also returns
+    /// whether the entry has gone, so that the caller unlists it if it holds the list. The loss is recorded in `gather`, and
+    /// so in the pmap's list until the gather is finished: a removal of the range that finds the entry gone must not return
+    /// while a CPU can still use it.
     ///
     /// A leaf of 2 MiB is divided if `change` would change the entry, or removed if there is no memory for a table.
     ///

@@ -118,7 +118,8 @@ impl Pmap {
     /// allow writing.
     ///
     /// A leaf of 2 MiB is divided, unless it says all that `wanted` does, or `wanted` is not present: then there is
-    /// nothing to enter.
+    /// nothing to enter, and the result is `Err(Ok(Entered::Same))`. Else an error is what the fault returns: `NoTable`, or
+    /// `Stale` if the pmap was released.
     #[inline(always)]
     pub(super) fn locked_leaf<'a, M: Machine>(
         &self,
@@ -184,7 +185,7 @@ impl Pmap {
     }
 
     /// Makes the missing tables above the entry of `va`. May return before all are made, if another CPU unlinked one of
-    /// them; the caller walks again.
+    /// them; the caller walks again. `NoTable`, with some made, or `Stale` if the pmap was released.
     #[cold]
     #[inline(never)]
     pub(super) fn build<M: Machine>(

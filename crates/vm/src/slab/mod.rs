@@ -176,7 +176,7 @@ impl Slab {
         }
     }
 
-    /// Returns this CPU's objects to their slabs, and frees all unused slabs.
+    /// Returns this CPU's objects to their slabs, and frees the unused slabs of all CPUs' depots.
     pub fn drain<M: Machine>(&self, machine: &M, frames: &PageAllocator, pin: &CpuPin) {
         let cache = self.cpus.get(pin);
         cache.drain.store(false, Relaxed);
@@ -215,6 +215,7 @@ impl Slab {
         &self.depots[cpu * CLASSES + class.index()]
     }
 
+    /// Fills this CPU's cache of the class, which is empty, and takes an object of it; null if there is none.
     #[cold]
     #[inline(never)]
     fn alloc_slow<M: Machine>(
@@ -250,6 +251,7 @@ impl Slab {
         stack.pop().unwrap_or(ptr::null_mut())
     }
 
+    /// Keeps an object in this CPU's cache, which is full: a burst of the oldest makes room.
     #[cold]
     #[inline(never)]
     fn dealloc_slow<M: Machine>(

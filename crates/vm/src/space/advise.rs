@@ -57,12 +57,16 @@ impl Advice {
 }
 
 impl Space {
-    /// Applies advice to a range. Unmapped parts are skipped, and reported at the end, as in Linux.
+    /// Applies advice to a range. Unmapped parts are skipped, and reported at the end, as in Linux; but if there are any,
+    /// the Populate kinds do nothing. That a range fits `WipeOnFork` is checked by the caller (kernel/syscall/src/mm.rs,
+    /// `is_unfit`). Takes the map's lock, but does not hold it while pages are populated or files change.
     ///
     /// # Errors
-    /// `NotMapped`: parts are not mapped; `Invalid`: alignment, or advice that does not fit the mapping or its
-    /// protection; `Denied`: pages to be populated lie beyond the end of their file, or those to be removed are not
-    /// mapped shared and writable; `NoMemory`.
+    /// `NotMapped`: parts are not mapped; `Invalid`: alignment, or advice that does not fit a mapping or its protection;
+    /// `Denied`: pages to be populated lie beyond the end of their file, or those to be removed are not mapped shared and
+    /// writable; `NoMemory`. What has changed then: after `NotMapped`, the mapped parts, unless they were to be populated;
+    /// after an error of `Remove`, the files before the mapping that does not fit; in the middle of populating, the pages
+    /// before; after `NoMemory` of the kinds that discard, the mappings before; else nothing.
     pub fn advise<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -86,6 +90,7 @@ impl Space {
                 self.discard(vm, &mut map, start, end, advice)?
             }
             Advice::Remove => free_file_pages(vm, map, (start, end), &mut |_| {})?,
+            // As in Linux, where a driver may have kept its mapping from children for a reason.
             Advice::DoFork if self.shows_device(&map, start, end) => return Err(VmError::Invalid),
             _ => {
                 if let Some((clear, set)) = flag_change(advice)
@@ -139,6 +144,8 @@ impl Space {
         found
     }
 
+    /// As [`populate`](Self::populate), with its errors as those of `advise`: `Invalid` where the protection forbids the access,
+    /// `Denied` where the object has no page.
     fn populate_advised<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -163,7 +170,8 @@ impl Space {
     /// Locks a range in memory and makes its pages present, or unlocks it.
     ///
     /// # Errors
-    /// `NotMapped`, `Invalid`; `NoMemory` if a page cannot be had.
+    /// As for [`mark_locked`](Self::mark_locked). `NoMemory` also if a page cannot be had: the range is locked nonetheless.
+    /// Where a page is missing for another reason, the rest of its mapping is left to later faults, without an error.
     pub fn set_locked<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -188,7 +196,8 @@ impl Space {
     /// out yet. Returns the end of the range.
     ///
     /// # Errors
-    /// `NotMapped`, `Invalid`, `NoMemory`.
+    /// `NotMapped`: parts are not mapped; `Invalid`: alignment; `NoMemory`, also for too many mappings. Nothing has changed
+    /// then.
     pub fn mark_locked<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -222,7 +231,8 @@ impl Space {
             .then(|| (entry.start().max(start), entry.end().min(end), access))
     }
 
-    /// Discards the contents of a range.
+    /// Discards the contents of a range. `Invalid`, with nothing changed, if a mapping is locked, a device's, or not private
+    /// anonymous memory for `Free`; after `NoMemory` some mappings may be discarded, from the first on.
     fn discard<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -259,6 +269,8 @@ impl Space {
         Ok(())
     }
 
+    /// How to discard a part of an entry. The entry can stay, with pages of its front freed, if only this space sees the front
+    /// and nothing but perhaps a file lies behind it; else a fresh one takes the place of the part.
     fn discard_how(&self, entry: &MapEntry) -> How {
         let pin = ksync::pin();
         let Some(chain) = entry.chain(&pin) else {
@@ -283,8 +295,8 @@ impl Space {
         }
     }
 
-    /// Frees the pages of a layer that only this space can see. The frames wait for a grace period, so one flush is
-    /// enough.
+    /// Frees the pages of a layer that only this space can see; may wait for busy ones. The frames wait for a grace period,
+    /// so one flush is enough.
     fn free_pages<M: Machine>(&self, vm: &Vm<M>, layer: &Arc<Backing>, start: u64, end: u64) {
         let Some(object) = layer.object_ref() else {
             return;
@@ -299,7 +311,8 @@ impl Space {
         object.release(vm);
     }
 
-    /// Restores the contents that a range had when it was mapped: zeroes, or the file. Shared mappings keep theirs.
+    /// Restores the contents that a range had when it was mapped: zeroes, or the file. Shared mappings keep theirs. The only
+    /// error is `NoMemory`, with nothing changed.
     pub(super) fn replace_fresh<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -332,8 +345,9 @@ pub(super) fn first_access(prot: Prot, flags: EntryFlags) -> Access {
 /// A range of a file.
 type FileRange = (ObjectRef, u64, u64);
 
-/// Frees the pages of the files that a range maps shared and writable. Unlocks the map first: a writer of the file
-/// holds a page busy while it may fault on this very map.
+/// Frees the pages of the files that a range maps shared and writable, up to the first mapping that does not fit, whose
+/// error it then returns. Unlocks the map first: a writer of the file holds a page busy while it may fault on this very
+/// map.
 fn free_file_pages<M: Machine>(
     vm: &Vm<M>,
     map: Locked<'_>,
@@ -353,7 +367,9 @@ fn free_file_pages<M: Machine>(
     result
 }
 
-/// Collects the parts of files that a range maps; an error at the first one that may not be written to.
+/// Collects the parts of files, and of shared memory, that a range maps, up to the first mapping that is private anonymous
+/// memory or locked (`Invalid`), or private or never to be written to (`Denied`). Each has a reference on its object, which
+/// the caller releases.
 fn file_ranges<M: Machine>(
     vm: &Vm<M>,
     map: &Locked<'_>,

@@ -62,7 +62,8 @@ impl<M: Machine> Vm<M> {
 }
 
 impl Space {
-    /// Drops all page tables except those of locked ranges. Harmless; also saves memory for a process that sleeps long.
+    /// Drops all page tables except those of [wired](crate::Pte::WIRED) entries, which only tests make yet. Harmless;
+    /// also saves memory for a process that sleeps long.
     /// Returns the number of table pages freed.
     pub fn drop_tables<M: Machine>(&self, vm: &Vm<M>) -> usize {
         let before = self.pmap().tables();

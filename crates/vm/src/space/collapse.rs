@@ -83,7 +83,7 @@ impl Space {
     /// Folds the chain of a private entry, if it is long. The map's lock is held. Returns whether there is more to do.
     ///
     /// # Errors
-    /// No memory for copies. The layers that were dropped stay dropped.
+    /// No memory for copies or index nodes. Layers that were dropped stay dropped, and pages that were brought up stay.
     pub(crate) fn fold<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -314,7 +314,7 @@ impl<M: Machine> Fold<'_, M> {
     /// may still look at; a fork is not bound by it.
     ///
     /// Continues where the last task for the layer ended. That position is only a hint, because other spaces may have
-    /// inserted pages below it since; so before the answer is `Shadowed` all pages are looked at.
+    /// inserted pages below it since; so before the answer is `Shadowed` all pages are looked at, whatever `left` is.
     fn perform(&self, task: Task<'_>, left: &mut usize) -> Result<Look, NoMemory> {
         let layer = &self.chain.layers()[task.at];
         if self.effort == Effort::Step && layer.is_in_several() {
@@ -409,7 +409,8 @@ impl<M: Machine> Fold<'_, M> {
         Look::Visible
     }
 
-    /// Puts the page that the layer at `at` has at an index, and that no younger layer has, into the layer above it.
+    /// Puts the page that the layer at `at` has at an index, and that no younger layer has, into the layer above it:
+    /// `Shadowed` if it is there now, `Busy` if the source is held busy or the slot was taken meanwhile. Moves it if `own`.
     ///
     /// All spaces that share the layer above see the same contents as before: it was put in front of this layer, and
     /// neither it nor a layer above has a page there.

@@ -222,7 +222,7 @@ impl<'s> Locked<'s> {
         at >= end
     }
 
-    /// Whether no address of a range is mapped.
+    /// Whether no address of a range is mapped or in a guard gap.
     pub(super) fn is_free(&self, start: u64, end: u64) -> bool {
         self.tree()
             .first_ending_above(start)
@@ -243,6 +243,10 @@ impl<'s> Locked<'s> {
 
     /// Prepares to replace `start..end`. Parts of entries outside the range are kept, clipped; for each part inside,
     /// `middle` returns the entry that replaces it, if any.
+    ///
+    /// # Errors
+    /// `NoMemory`: memory is short, or there would be too many entries. The map is as before, and the new entries' uses of
+    /// layers have ended.
     pub(super) fn cut<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -285,7 +289,9 @@ impl<'s> Locked<'s> {
         Ok(edit)
     }
 
-    /// Makes a change visible. Faults that saw the old entries start again.
+    /// Makes a change visible; cannot fail. If it is long and memory is short, may sleep. Faults that saw the old entries
+    /// start again. Both lists ascend; a new entry that begins where an old one does replaces it in one step, so that faults
+    /// never find it unmapped in between.
     pub(super) fn commit<M: Machine>(&mut self, vm: &Vm<M>, old: &Entries, new: Entries) {
         let (epoch, tree) = (&vm.epoch, &self.space.tree);
         for entry in old {
@@ -345,7 +351,10 @@ impl<'s> Locked<'s> {
         entry.end_shared(vm);
     }
 
-    /// Unmaps a range: nothing in it is accessible when this returns. Flushes once.
+    /// Unmaps a range: nothing in it is accessible when this returns. Flushes once. Nothing need be mapped there.
+    ///
+    /// # Errors
+    /// As for [`cut`](Locked::cut); nothing has changed then.
     pub(super) fn unmap<M: Machine>(
         &mut self,
         vm: &Vm<M>,
@@ -381,8 +390,8 @@ impl<'s> Locked<'s> {
         gather.finish(vm);
     }
 
-    /// Merges the entries that meet at the bounds in `start..=end`, where possible. Stops early if there are many and
-    /// memory is short.
+    /// Merges the entries that meet at the bounds in `start..end`, up to the first gap, and at `end`, where possible. Stops
+    /// early if there are many and memory is short.
     pub(super) fn merge_between<M: Machine>(&mut self, vm: &Vm<M>, start: u64, end: u64) {
         let (mut at, mut bounds) = (start, 0);
         while at < end {
@@ -562,8 +571,11 @@ impl Space {
         filled
     }
 
-    /// Replaces each part of an entry in the range by one with the protection and flags that `change` returns. Returns
-    /// the accesses that all parts now allow.
+    /// Replaces each part of an entry in the range by one with the protection and flags that `change` returns; skips gaps,
+    /// and leaves the page tables to the caller. Returns the accesses that all parts now allow.
+    ///
+    /// # Errors
+    /// As for [`cut`](Locked::cut); nothing has changed then.
     pub(super) fn change<M: Machine>(
         map: &mut Locked<'_>,
         vm: &Vm<M>,

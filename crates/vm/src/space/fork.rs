@@ -61,10 +61,12 @@ impl Copies<'_> {
 }
 
 impl Space {
-    /// A copy of the space, for a new process. DONTFORK ranges are left out, WIPEONFORK ranges are empty in the child.
+    /// A copy of the space, for a new process. DONTFORK ranges are left out, WIPEONFORK ranges are empty in the child. Holds
+    /// the map's lock while it copies entries and folds long chains, for which it may wait for busy pages.
     ///
     /// # Errors
-    /// `NoMemory`; the parent then is as before, except that later writes may find NEEDS_COPY set without cause.
+    /// `NoMemory`; the parent then is as before, except that chains may be folded and that later writes may find NEEDS_COPY
+    /// set without cause.
     pub fn fork<M: Machine>(&self, vm: &Vm<M>) -> Result<Arc<Space>, VmError> {
         let map = self.lock();
         if !affordable(vm, map.tree().len()) {
@@ -112,7 +114,11 @@ impl Space {
     }
 }
 
-/// The child's entry for one of the parent's, if it gets one. A private entry of the parent is marked NEEDS_COPY.
+/// The child's entry for one of the parent's, if it gets one. A long chain is folded first. A private entry of the parent
+/// that has layers is marked NEEDS_COPY; if it was not before, `protect` is set: the caller write-protects page tables.
+///
+/// # Errors
+/// `NoMemory`: for the copy; or folding failed, and the chain may not get longer. The entry is not marked then.
 fn copy_entry<M: Machine>(
     vm: &Vm<M>,
     parent: &Space,

@@ -68,8 +68,8 @@ const ENTRY_BYTES: usize = size_of::<MapEntry>() + 48;
 const LAYER_BYTES: usize = size_of::<Backing>() + 176;
 /// Estimated bytes of an object, with its hub and the first node of its index.
 const OBJECT_BYTES: usize = size_of::<Object>() + 128;
-/// Pages of objects of shared memory that count even if they are not mapped. An object may be met again and again, and a search is to
-/// take time in proportion to what is mapped.
+/// Pages of objects of shared memory that count even if they are not mapped. An object may be met again and again, and a
+/// search is to take time in proportion to what is mapped.
 const SHARED_WHOLES: u64 = 1 << 19;
 
 impl MapEntry {
@@ -153,6 +153,8 @@ impl Sum {
         }
     }
 
+    /// Adds the pages of a layer, unless all those of its object were counted just before; and what the heap has for it, unless
+    /// its object was the last one met.
     fn add_memory(&mut self, entry: &MapEntry, layer: usize, memory: &Memory) {
         let (before, counted) = self.last;
         let again = before == memory.object;
@@ -333,11 +335,11 @@ impl Space {
         }
     }
 
-    /// Writes one byte for each page of a range: whether the page is resident in an object that the range maps, with or
-    /// without a page-table entry.
+    /// Appends one byte for each page of a range to `out`: whether the page is resident in an object that the range maps,
+    /// with or without a page-table entry. Holds the map's lock all the time.
     ///
     /// # Errors
-    /// `NotMapped`: not all of it is mapped; `Invalid`.
+    /// `NotMapped`: not all of it is mapped; `Invalid`: alignment; `NoMemory`: for `out`. Nothing was appended then.
     pub fn resident<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -370,10 +372,10 @@ impl Space {
         Ok(())
     }
 
-    /// Copies bytes out of the space, as far as it is readable; returns how many.
+    /// Copies bytes out of the space, as far as it is readable; returns how many. Sleeping context.
     ///
     /// # Errors
-    /// That of the first byte, if nothing could be copied.
+    /// That of the first byte, if nothing could be copied; `Denied` also where a device's own frame is mapped.
     pub fn read_at<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -397,10 +399,10 @@ impl Space {
         Ok(done)
     }
 
-    /// Copies bytes into the space, as far as it is writable; returns how many.
+    /// Copies bytes into the space, as far as it is writable; returns how many. Sleeping context.
     ///
     /// # Errors
-    /// That of the first byte, if nothing could be copied.
+    /// That of the first byte, if nothing could be copied; `Denied` also where a device's own frame is mapped.
     pub fn write_at<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -451,8 +453,8 @@ impl Space {
         }
     }
 
-    /// As `hold`, without a fault: `None` if one is needed. A device's frames cannot be held, because they have no
-    /// [`Page`](crate::page::Page).
+    /// As `hold`, without a fault: `None` if one is needed, or the page is hard-busy or changes at this moment. A device's
+    /// frames cannot be held, because they have no [`Page`](crate::page::Page): `Denied`.
     fn try_hold<M: Machine>(
         &self,
         vm: &Vm<M>,

@@ -140,7 +140,7 @@ pub(super) fn has_indexes(first: u64, len: u64) -> bool {
 }
 
 /// Adds entries of private anonymous memory that was never written to, as `args` describes, to `new`: as many as its
-/// length takes.
+/// length takes. `NoMemory` if the list has no room for them, and nothing was added.
 pub(crate) fn add_plain(new: &mut Entries, args: EntryArgs) -> Result<(), VmError> {
     let pieces = (args.end - args.start).div_ceil(LONGEST);
     new.try_reserve(pieces as usize)
@@ -164,7 +164,8 @@ impl Space {
     /// - `Invalid`: the space was cleared, no length or one that overflows, an address or offset that is not
     ///   page-aligned where it must be, or a range that the object has no indexes for;
     /// - `Exists`: `noreplace` and the range is taken;
-    /// - `NoMemory`: no room, a required address outside user space, too many mappings, no memory.
+    /// - `NoMemory`: no room, a required address outside user space, too many mappings, no memory. With `fixed`, what was
+    ///   mapped there may be gone then.
     pub fn map<M: Machine>(&self, vm: &Vm<M>, args: &MapArgs<'_>) -> Result<u64, VmError> {
         let len = round_up(args.len)
             .filter(|&len| len > 0)
@@ -235,7 +236,8 @@ impl Space {
         Ok(())
     }
 
-    /// The entries of a new mapping. The caller has checked it by [`MapArgs::check_object`].
+    /// The entries of a new mapping, not yet in the map: a private one over an object needs a copy before a write. The
+    /// caller has checked it by [`MapArgs::check_object`]. The only error is `NoMemory`.
     #[inline(never)]
     fn build<M: Machine>(
         &self,
@@ -280,7 +282,8 @@ impl Space {
     /// Removes all mappings in a range. When it returns, nothing of it is accessible.
     ///
     /// # Errors
-    /// `Invalid`: not page-aligned, empty, or not user addresses. `NoMemory`: too many mappings after a split.
+    /// `Invalid`: not page-aligned, empty, or not user addresses. `NoMemory`: memory is short, or too many mappings after a
+    /// split. Nothing has changed then. That nothing is mapped there is no error.
     pub fn unmap<M: Machine>(&self, vm: &Vm<M>, start: u64, len: u64) -> Result<(), VmError> {
         let mut map = self.lock();
         let end = range_end(&map, start, len)?;
@@ -337,10 +340,11 @@ impl Space {
         Ok(())
     }
 
-    /// Makes the pages of a range present.
+    /// Makes the pages of a range present, one fault after the other; no lock is held in between.
     ///
     /// # Errors
-    /// That of the first page that cannot be made present. `NoMemory` also if the machine asks the caller to stop.
+    /// That of the first page that cannot be made present; those before it stay. `NoMemory` also if the machine asks the
+    /// caller to stop.
     pub fn populate<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -372,7 +376,7 @@ impl Space {
     }
 }
 
-/// The end of an aligned user range; its length is rounded up.
+/// The end of an aligned user range, which may be empty; its length is rounded up. Else `Invalid`.
 pub(super) fn range_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, VmError> {
     let end = round_up(len)
         .and_then(|len| start.checked_add(len))
@@ -384,7 +388,7 @@ pub(super) fn range_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, V
     }
 }
 
-/// As [`range_end`], for a range that must be mapped throughout.
+/// As [`range_end`], for a range that must be mapped throughout; else `NotMapped`.
 pub(super) fn mapped_end(map: &Locked<'_>, start: u64, len: u64) -> Result<u64, VmError> {
     let end = range_end(map, start, len)?;
     if map.covers(start, end) {
@@ -437,7 +441,7 @@ pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u6
 }
 
 /// The highest hole below `mmap_base`, else the highest anywhere. The address of a large range is congruent to its
-/// offset modulo 2 MiB.
+/// offset modulo 2 MiB, if there is such a hole below `mmap_base`. `NoMemory` if there is no hole.
 pub(super) fn find_hole(map: &Locked<'_>, len: u64, offset: u64) -> Result<u64, VmError> {
     let hole = |high: u64, align: u64, phase: u64| {
         map.tree().highest_hole(map.low(), high, len, align, phase)

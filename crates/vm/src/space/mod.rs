@@ -81,7 +81,7 @@ impl Space {
     /// first the end of user addresses.
     ///
     /// # Errors
-    /// No memory.
+    /// None at present: page tables are made by faults.
     pub fn new<M: Machine>(_vm: &Vm<M>) -> Result<Arc<Space>, NoMemory> {
         let state = MapState::new(USER_LOW, USER_END - PAGE_SIZE as u64);
         Ok(Space::empty(state).complete())
@@ -104,7 +104,8 @@ impl Space {
         }
     }
 
-    /// Sets the address below which mappings without an address hint are placed, from the top down.
+    /// Sets the address below which mappings without an address hint are placed, from the top down; clamped to what may be
+    /// mapped.
     pub fn set_mmap_base(&self, base: u64) {
         self.lock().set_mmap_base(base);
     }

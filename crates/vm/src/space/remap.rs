@@ -48,9 +48,9 @@ impl Space {
     ///
     /// # Errors
     /// Nothing has changed then, except that a fixed target was unmapped, as in Linux.
-    /// - `NotMapped`: the old range is not mapped throughout, or a device mapping would grow;
-    /// - `Invalid`: alignment, overlap of a fixed target, `keep_old` for a device, or more of an object than it has
-    ///   indexes for;
+    /// - `NotMapped`: the old range is not mapped throughout, or a device mapping would grow or be mapped twice;
+    /// - `Invalid`: alignment, no new length, overlap of a fixed target or one below user space, `keep_old` for a device,
+    ///   an old length of 0 for a private mapping, or more of an object than it has indexes for;
     /// - `NoMemory`: it cannot grow in place and may not move, no room, or too many mappings.
     pub fn remap<M: Machine>(&self, vm: &Vm<M>, args: &RemapArgs) -> Result<u64, VmError> {
         let mut map = self.lock();
@@ -66,7 +66,7 @@ impl Space {
             return Err(VmError::NotMapped);
         }
         if new_len > old_len && self.shows_device(&map, args.old, old_end) {
-            // As in Linux: a device mapping does not grow.
+            // As in Linux: what a driver has mapped cannot be expanded.
             return Err(VmError::NotMapped);
         }
         if args.keep_old && self.shows_device(&map, args.old, old_end) {
@@ -111,7 +111,8 @@ impl Space {
         map.find(at - 1).is_some_and(|entry| entry.end() == at)
     }
 
-    /// Maps the free range `start..end` as the continuation of the entry that ends at `start`.
+    /// Maps the free range `start..end` as the continuation of the entry that ends at `start`. On an error nothing has
+    /// changed.
     fn extend<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -185,9 +186,9 @@ impl Space {
         Ok(Chain::of(attached?))
     }
 
-    /// Maps the old range at `at`, which is free, and unmaps it at the old address; changes nothing if it fails. Pages
-    /// stay in their objects. Those with a page-table entry are entered at the new address before the old entries are
-    /// removed.
+    /// Maps the old range at `at`, which is free, and unmaps it at the old address, or with `keep_old` lets it start afresh
+    /// there; changes nothing if it fails. Pages stay in their objects. Those with a page-table entry are entered at the new
+    /// address before the old entries are removed.
     ///
     /// The commit comes first, so no fault enters a page at the old address after pages are looked up for the new one.
     /// Such a fault could move a page to the front after the lookup, and stores through the old address would then be
@@ -229,7 +230,7 @@ impl Space {
         Ok(at)
     }
 
-    /// The part of a move that may fail.
+    /// The part of a move that may fail; then nothing has changed, and no new entry uses a layer.
     fn prepare<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -310,7 +311,8 @@ impl Space {
         Ok(())
     }
 
-    /// Makes a second mapping of the shared memory that is mapped at the old address.
+    /// Makes a second mapping of the shared memory that is mapped at the old address. The caller of `remap` (mremap in
+    /// kernel/syscall/src/mm.rs) checks that a fixed target does not overlap that, and is not below user space.
     ///
     /// # Errors
     /// As for `remap`.

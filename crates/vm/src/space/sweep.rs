@@ -48,7 +48,7 @@ enum Slice {
     Done,
     /// Continue at this index.
     More(u32),
-    /// Try again later: another space's map is locked, or a fork is still building one.
+    /// Try again later: another space's map is locked, a fork is still building one, one is ending, or memory is short.
     Later,
     /// Too many spaces or attachments share the object for a sweep. The end of an attachment queues a space again.
     Never,
@@ -171,6 +171,8 @@ impl Space {
         }
     }
 
+    /// Sweeps some pages under the map locks of all spaces that have the layer's object attached: this one's, and those of
+    /// others by `try_lock`.
     fn sweep_slice<M: Machine>(&self, vm: &Vm<M>, layer: &Backing, state: &mut State) -> Slice {
         let _own = self.lock();
         let (mut others, mut locked, mut views) = (Vec::new(), Vec::new(), Vec::new());
@@ -207,8 +209,8 @@ impl Space {
         slice
     }
 
-    /// Collects the other spaces that have the layer's object attached. Returns the number of its attachments; or, as an
-    /// error, the result if there is nothing to do now.
+    /// Collects the other spaces that have the layer's object attached, under the locks of its hub, one after the other.
+    /// Returns the number of its attachments; or, as an error, the result if there is nothing to do now.
     fn find_others(&self, layer: &Backing, others: &mut Vec<Arc<Space>>) -> Result<usize, Slice> {
         if others.try_reserve_exact(SPACES).is_err() {
             return Err(Slice::Later);

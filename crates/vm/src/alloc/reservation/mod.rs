@@ -158,6 +158,7 @@ impl Reservations {
         self.take_from(self.chains.look(&self.runs, place)?, place)
     }
 
+    /// As `take`, from this run, which may not be the block's any more: then `None`.
     fn take_from(&self, run: u32, place: Place) -> Option<Placed> {
         let record = self.run(run);
         let mut taken = record.taken.lock();
@@ -237,8 +238,8 @@ impl Reservations {
         (0..RUN_FRAMES)
             .filter(|&n| taken == 0 || !self.pages.get(first.add(n)).is_taken())
             .for_each(|n| frames.add(n));
-        // In this order: a CPU that looks for the owner of the oldest, without the run's lock, does not find one without again and
-        // again.
+        // In this order: a CPU that looks for the owner of the oldest, without the run's lock, does not find one without
+        // again and again.
         if taken != RUN_FRAMES {
             self.queue_of(run).begin_end(&self.runs, run);
         }
