@@ -1,6 +1,6 @@
 //! Page tables, and long chains of layers, of processes that sleep.
 //!
-//! Guarantee: a process that has slept for about [`LONG_NS`] or more has no page tables but those of locked memory,
+//! Guarantee: a process that has slept for about [`LONG_NS`] or more has no page tables, those of locked memory included,
 //! whether or not memory is short; when it wakes, it faults in the pages that it touches. Mechanism: a kernel thread
 //! looks at a slice of all processes each [`PAUSE_NS`], so its share of a CPU does not grow with their number. Page
 //! tables that a CPU still has loaded are left alone, so no CPU is interrupted.
