@@ -50,11 +50,13 @@ impl Table {
     }
 }
 
-/// The account of user `uid`, with one thread more charged to it. The caller gives that charge back
-/// ([`Payer::give_back`]) when the thread ends or changes its real user. May allocate; takes the table's lock.
+/// The account of user `uid`, with one thread more charged to it: a new user gets one to which nothing is charged any more, or
+/// a new one. The caller gives that charge back ([`Payer::give_back`]) when the thread ends or changes its real user. May
+/// allocate; takes the table's lock.
 ///
 /// # Errors
-/// [`NoMemory`] if a new account is needed and there is no memory for it.
+/// [`NoMemory`] if a new account is needed and there is no memory for it, or the failure injector says so. Nothing is charged
+/// then.
 pub fn of_thread(uid: u32) -> Result<Payer, NoMemory> {
     let mut spare: Option<Box<Account>> = None;
     loop {

@@ -53,7 +53,7 @@ impl<S: Slot> IdTable<S> {
         Some(&self.leaf(pin, id)?[id as usize % LEAF])
     }
 
-    /// Makes the table have a slot for `id`. Allocates.
+    /// Makes the table have a slot for `id`, which is below [`ID_LIMIT`]. Allocates, with preemption off, if it has none.
     pub fn grow(&self, id: u32) {
         let i = id as usize;
         let pin = ksync::pin();

@@ -114,7 +114,8 @@ pub fn table_bytes() -> usize {
 pub struct Id(u32);
 
 impl Id {
-    /// An id that is not in use; `None` if none is found.
+    /// An id that is not in use; `None` if none is found in twice as many tries as the span has ids. Never 1, which is for
+    /// init. Takes the lock of this CPU's batch; may allocate a part of the table, with preemption off.
     pub fn alloc() -> Option<Id> {
         let ids = ids();
         let span = ids.span.load(Ordering::Relaxed);
@@ -234,7 +235,7 @@ pub fn publish(thread: &Arc<Thread>) {
     });
 }
 
-/// Takes a thread that will not sleep any more out of the table.
+/// Takes a thread that will not sleep any more out of the table, whose reference is dropped after a grace period.
 pub fn withdraw(thread: &Thread) {
     with_slot(thread.tid(), |slot, pin| {
         // Stored before the id can be given out again, for the thread holds an `Id` until it is freed.
@@ -244,8 +245,8 @@ pub fn withdraw(thread: &Thread) {
 }
 
 /// Gives `thread`, which is the caller and the only thread of its process, that process's id `pid` as its tid. Returns false
-/// as long as the former leader is in the table under `pid`. `relist` moves the thread to its new tid on its process's list;
-/// its argument is the old tid.
+/// as long as the former leader is in the table under `pid`. `relist`, called with preemption off while the table has the thread
+/// under both, makes the new tid the thread's and moves the thread to it on its process's list; its argument is the old tid.
 ///
 /// The tid that the thread had stays in use until the thread is freed.
 pub fn become_leader(thread: &Arc<Thread>, pid: u32, relist: impl FnOnce(&CpuPin, u32)) -> bool {

@@ -44,10 +44,11 @@ pub fn become_idle(pin: &CpuPin) {
     sched::first_switch(pin, &make(Id::idle(), "idle", entity, machine, None));
 }
 
-/// Makes a kernel thread that runs `entry`, on CPU `cpu` or on any one, and ends when `entry` returns. Returns its tid.
+/// Makes a kernel thread, with the credentials of root, that runs `entry`, on CPU `cpu` or on any one, and ends when `entry`
+/// returns. Returns its tid.
 ///
 /// # Errors
-/// [`NoThread`].
+/// [`NoThread`] if there is no id or no memory for its stack; nothing has been made then.
 pub fn spawn(
     name: &str,
     cpu: Option<usize>,

@@ -24,7 +24,7 @@ impl Deadline {
         Deadline::At(crate::time::monotonic_ns().saturating_add(ns))
     }
 
-    /// At once: the step runs once and the thread does not sleep.
+    /// At once: the step runs, again only if a wake-up comes meanwhile, and the thread does not sleep.
     pub const fn now() -> Self {
         Deadline::At(0)
     }
@@ -73,7 +73,9 @@ const NAP_NS: u64 = 5_000_000;
 ///
 /// The step must call [`Waiter::listen`] before it tests its condition. It may sleep itself (on a mutex, for a user page, for
 /// memory). It is run again after each wake-up: an error is returned only if no wake-up has reached the thread since the step
-/// ran last. With a deadline in the past it runs once. Called with preemption on and no spin lock held.
+/// began to run last, unless the step has slept itself. A signal comes before the deadline. With a deadline in the past the step
+/// runs at least once and the thread does not sleep. Called with preemption on and no spin lock held. A deadline uses the
+/// thread's one timer, which an outer sleep then arms again.
 ///
 /// Use it with queues that wake all their sleepers, or that have only one. Where a queue wakes one of several sleepers, the
 /// wake-up may reach a thread that no longer needs it; see [`park_and_pass_on`].
@@ -90,7 +92,8 @@ pub fn park<S, R>(
 }
 
 /// As [`park`], for a queue that wakes one of several sleepers. `pass_on` is called if the step was done and a wake-up has
-/// reached this thread all the same; it wakes another sleeper.
+/// reached this thread all the same, and before an error if one may have been lost because the step slept; it wakes another
+/// sleeper.
 ///
 /// # Errors
 /// [`ParkError`].
@@ -158,7 +161,7 @@ impl Sleep {
         }
     }
 
-    /// Why the thread must not sleep (any longer), if there is a reason.
+    /// Why the thread must not sleep (any longer), if there is a reason. Clears `armed` if the timer is not armed any more.
     fn over(&mut self) -> Option<ParkError> {
         let me = current();
         let signal = match self.interruptible {
@@ -201,6 +204,7 @@ impl Sleep {
                 return None;
             }
             let over = self.over();
+            // Without a reason, and without a timer that would end the sleep, the timer is armed again.
             if over.is_some() || self.deadline != Deadline::Never && !self.armed {
                 me.declare_running();
                 match over {
@@ -229,10 +233,11 @@ impl Sleep {
     }
 }
 
-/// Sleeps until `deadline`.
+/// Sleeps until `deadline`. Called as [`park`].
 ///
 /// # Errors
-/// [`ParkError::Signal`] if a signal that `interruptible` allows comes first.
+/// [`ParkError::Signal`] if a signal that `interruptible` allows is pending or comes first, even if the deadline has passed
+/// already.
 pub fn sleep_until(deadline: Deadline, interruptible: Interruptible) -> Result<(), ParkError> {
     match park(&mut (), deadline, interruptible, |_, _| Step::<()>::Wait) {
         Err(ParkError::Timeout) | Ok(()) => Ok(()),
@@ -240,7 +245,8 @@ pub fn sleep_until(deadline: Deadline, interruptible: Interruptible) -> Result<(
     }
 }
 
-/// One sleep of a thread that waits for a `ksync` lock. Returns when the thread has been given the token, or spuriously.
+/// One sleep of a thread that waits for a `ksync` lock. Returns when the thread has been given the token, which it takes, or
+/// spuriously. No signal and no deadline ends it.
 pub(crate) fn park_for_token(me: &Current) {
     if me.take_token() {
         return;

@@ -66,6 +66,7 @@ impl Platform for Machine {
         cpu::relax();
     }
 
+    /// Sleeps for a quarter of a tick if the caller may sleep.
     fn doze() {
         if try_current().is_some() && preempt::count() == 0 {
             let soon = Deadline::after(sched::TICK_NS / 4);
@@ -100,6 +101,7 @@ impl Platform for Machine {
         watchdog::sleeps_for_lock(ticks);
     }
 
+    /// Lends weight to the caller, which is about to sleep for a lock, and to thread `holder`, if not 0.
     fn lends(holder: u32) {
         let pin = ksync::pin();
         for tid in [Self::thread(), holder] {

@@ -92,8 +92,8 @@ fn at_least(told: &AtomicU64, now: u64) -> u64 {
 }
 
 impl Thread {
-    /// CPU time and page faults so far. The total time is exact; ticks divide it between user mode and kernel, and neither
-    /// part is smaller than it was reported before.
+    /// CPU time and page faults so far, without a resident set. The total time is exact, up to the last switch or tick; ticks
+    /// divide it between user mode and kernel, and neither part is smaller than it was reported before.
     pub fn times(&self) -> Times {
         let total = self.sched.runtime_ns();
         let u = &self.usage;

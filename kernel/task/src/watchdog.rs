@@ -90,6 +90,7 @@ struct Heard {
     since_ns: u64,
 }
 
+/// What the watchdog's thread on CPU `here`, 0 or 1, does. Does not return.
 fn watch(here: usize) {
     let Some(limits) = LIMITS.get() else { return };
     let now = time::monotonic_ns();
@@ -112,6 +113,8 @@ fn watch(here: usize) {
     }
 }
 
+/// Sends `cpu` an interrupt if it has taken none since the last look, as `heard` says, and reports it once for each limit that
+/// has passed without one.
 fn look_at(limits: &Limits, cpu: usize, heard: &mut Heard) {
     let now = time::monotonic_ns();
     let count = hal::percpu::interrupt_counts(cpu).map_or(0, |counts| counts.iter().sum());

@@ -31,7 +31,8 @@ pub fn idle_cpu(pin: &CpuPin, from: u64) -> Option<usize> {
         .find(|&cpu| cpu != pin.cpu() && idle(cpu))
 }
 
-/// The CPU whose run queue a woken or new thread is put on.
+/// The CPU whose run queue a woken or new thread is put on: the one where it ran last if that is idle, else an idle one near
+/// that, else of this one and that the one with less weight. It is one that the thread may run on. Takes no lock.
 pub fn choose(pin: &CpuPin, t: &Thread) -> usize {
     let ncpus = cpus().ncpus();
     let may = t.sched.affinity();
@@ -73,7 +74,8 @@ pub enum Steal {
 
 /// Takes a thread from the run queue of the CPU that has most to do by the weights of its threads, for this CPU; or of the next
 /// one, if the queue is locked, or none of its threads is found to be one of `which`: they may all be bound to that CPU. The
-/// thread's virtual time is then relative, and the caller queues or runs the thread. Returns `None` if no such thread is found.
+/// thread's virtual time is then relative, and the caller queues or runs the thread. Returns `None` if no such thread is found,
+/// of [`STEAL_LOOKS`] on each of [`STEAL_CPUS`] CPUs. Locks are only tried.
 pub fn steal(pin: &CpuPin, which: Steal) -> Option<u32> {
     let mine = match which {
         Steal::Any => 0,
@@ -135,7 +137,8 @@ fn busiest(pin: &CpuPin, least: u64, last: Option<Busy>) -> Option<Busy> {
 }
 
 /// Takes a thread that may run on CPU `to` from this CPU's run queue, for that CPU. The thread's virtual time is then relative, and
-/// the caller queues the thread.
+/// the caller queues the thread. Takes this queue's lock; `None` if none of the threads it looks at, [`STEAL_LOOKS`], may run
+/// there.
 pub fn give(pin: &CpuPin, to: usize) -> Option<u32> {
     let c = cpus().get(pin);
     take(pin, c, &mut c.queue.lock(), to, |_| true)

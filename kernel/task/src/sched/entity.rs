@@ -107,7 +107,8 @@ impl Entity {
         e
     }
 
-    /// The state of a forked thread: a copy of its creator's, with no time run.
+    /// The state of a forked thread: a copy of its creator's, with no time run, not raised, and without SCHED_RESET_ON_FORK,
+    /// which makes a negative nice value 0. The creator's timer slack is also the one that setting 0 restores. All as in Linux.
     pub fn forked(&self, cpu: usize) -> Self {
         let nice = if self.reset_on_fork() {
             self.nice().max(0)
@@ -144,7 +145,7 @@ impl Entity {
         self.weight.store(w, Ordering::Relaxed);
     }
 
-    /// The weight by nice value and policy, but at least that of nice 0 once the thread is hurried.
+    /// The weight by nice value and policy, but at least that of nice 0 while the thread is hurried or lent weight.
     pub(super) fn weight(&self) -> u64 {
         let weight = self.weight.load(Ordering::Relaxed).into();
         if self.is_hurried() {
@@ -167,7 +168,7 @@ impl Entity {
         self.raised.load(Ordering::Relaxed) != 0
     }
 
-    /// As [`Self::hurry`], until [`Self::give_back`].
+    /// As [`Self::hurry`], until [`Self::give_back`], but only if the thread has less. Returns whether this call has raised it.
     pub(super) fn lend(&self) -> bool {
         self.weight() < NICE_0_WEIGHT && self.raised.fetch_or(LENT, Ordering::SeqCst) & LENT == 0
     }
@@ -257,7 +258,7 @@ impl Entity {
         self.since.store(now, Ordering::Relaxed);
     }
 
-    /// Charges the running thread for the time since the last charge; returns its virtual time.
+    /// Charges the running thread for the time since the last charge; returns its virtual time. By its CPU, with interrupts off.
     pub(crate) fn charge(&self, now: u64) -> u64 {
         let ran = now.saturating_sub(self.since.load(Ordering::Relaxed));
         self.since.store(now, Ordering::Relaxed);

@@ -157,8 +157,9 @@ impl Queue {
     }
 
     /// Adds a thread at virtual time `vt`. Returns the virtual time that the thread has got: `vt`, or the beginning of the
-    /// list that it was put on if that is later. A thread whose time is past the ring is put on the last list. One that has
-    /// `woken` runs before the others of the first list.
+    /// list that it was put on if that is later, which the caller stores. A thread whose time is past the ring is put on the last
+    /// list, and keeps its time. One that has `woken` and gets on the first list, if that is still open, runs before the others
+    /// there.
     pub fn push(&mut self, pin: &CpuPin, t: &Thread, vt: u64, woken: bool) -> u64 {
         // Its own weight counts: a list whose last thread is heavy is open until that thread has had its share.
         self.queued_weight += t.sched.count_weight();
@@ -176,8 +177,8 @@ impl Queue {
         vt.max(b << BUCKET_SHIFT)
     }
 
-    /// Takes the thread that is to run next off the queue. With `running`, the virtual time of a thread that may go on: `None` if
-    /// that one is to run first.
+    /// Takes the thread that is to run next off the queue, and moves the base to its list. With `running`, the virtual time of a
+    /// thread that may go on: `None` if that one is to run first. `None`, too, if the queue is empty.
     pub fn pop<'p>(&mut self, pin: &'p CpuPin, running: Option<u64>) -> Option<&'p Thread> {
         let weight = self.running_weight;
         let t = self.pop_first(pin)?;

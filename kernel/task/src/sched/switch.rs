@@ -44,7 +44,7 @@ impl Reason {
 }
 
 /// Switches to the next thread, and returns when the caller runs again; returns at once if the caller may go on and no other
-/// thread is to run first. Called with preemption on and no spin lock held.
+/// thread is to run first. Never returns for [`Reason::Exit`]. Called with preemption on and no spin lock held.
 pub fn switch_away(why: Reason) {
     let irq = hal::irq::save();
     let mut pin = ksync::pin();
@@ -75,7 +75,10 @@ fn must_leave(pin: &CpuPin, me: &Thread, why: Reason) -> bool {
     }
 }
 
-/// The thread that is to run instead of the current one.
+/// Takes the thread that is to run instead of the current one off this CPU's queue, or off another CPU's if this one is empty,
+/// and stores its virtual time as that of the running thread. `None` if the current one is to go on, or, if it must leave, there
+/// is none. Charges the current one. Queued threads that may not run here any more go to other CPUs. Takes run queues' locks, one
+/// at a time, and only tries those of others to take a thread.
 fn choose_next<'p>(
     pin: &'p CpuPin,
     c: &Cpu,
@@ -175,8 +178,8 @@ fn leave(_pin: &CpuPin, c: &Cpu, me: &Thread, next: &Thread, why: Reason) {
     finish_switch();
 }
 
-/// Queues the thread that this CPU has just left, declares it asleep, or releases it. Runs on the new thread's stack, with
-/// interrupts and preemption off.
+/// Queues the thread that this CPU has just left, declares it asleep, or releases it. Its virtual time is relative from then on.
+/// Runs on the new thread's stack, with interrupts and preemption off. Takes run queues' locks.
 pub fn finish_switch() {
     let pin = ksync::pin();
     let c = cpus().get(&pin);
@@ -252,6 +255,7 @@ pub fn idle() -> ! {
             continue;
         }
         mem::epoch().quiescent(&mut pin);
+        // Before the length is read: a waker adds to the length, and then reads this.
         c.idle.store(true, Ordering::SeqCst);
         let handled = hal::cpu::interrupt_ns(pin.cpu());
         c.stats.idle_since.store(now, Ordering::Release);
@@ -260,6 +264,7 @@ pub fn idle() -> ! {
                 // Memory that this CPU has retired waits for its grace period: look again after a tick.
                 timer::set_tick(&pin, now + TICK_NS);
             } else {
+                // Grace periods do not wait for this CPU while it halts.
                 mem::epoch().offline(pin.cpu());
             }
             hal::cpu::halt_until_interrupt();

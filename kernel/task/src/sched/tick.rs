@@ -28,8 +28,8 @@ pub fn interrupt() -> CpuPin {
     pin
 }
 
-/// Frees what this CPU retired and what is past its grace period, and empties this CPU's caches if memory is wanted. Called
-/// with interrupts on.
+/// Frees, of what this CPU retired, all that is past its grace period, which it lets pass if no other CPU prevents it, and
+/// empties this CPU's caches if memory is wanted. Ends the request of [`reclaim_soon`]. Called with interrupts and preemption on.
 pub fn reclaim() {
     current().clear(flag::RECLAIM);
     let mut pin = ksync::pin();
@@ -63,6 +63,9 @@ pub fn timer_interrupt(from_user: bool) {
     hal::sections::handled(begun, timer_interrupt as *const () as usize);
 }
 
+/// The scheduler's tick, of a CPU that runs a thread: charges the thread, asks for a reschedule if another one is to run or it
+/// may not stay here, balances, and asks for the next tick. Takes run queues' locks, and only tries those of other CPUs to take a
+/// thread. Does nothing, and asks for no other tick, while the CPU is idle.
 fn tick(pin: &CpuPin, from_user: bool) {
     let c = cpus().get(pin);
     if c.running.load(Ordering::Relaxed) == 0 {

@@ -43,8 +43,8 @@ fn kick(pin: &CpuPin, cpu: usize) {
 }
 
 /// Makes a thread run that sleeps or is about to sleep. Does nothing to a thread that runs. May be called from interrupt
-/// handlers, and with spin locks held whose ranks are below the run queues'. What the thread is to see must have been written
-/// by a read-modify-write operation, or under a lock that the thread takes.
+/// handlers, and with spin locks held whose ranks are below the run queues', of which it takes one. What the thread is to see
+/// must have been written by a read-modify-write operation, or under a lock that the thread takes.
 pub fn wake(pin: &CpuPin, t: &Thread) {
     if t.state.wake() {
         let cpu = balance::choose(pin, t);
@@ -52,9 +52,9 @@ pub fn wake(pin: &CpuPin, t: &Thread) {
     }
 }
 
-/// Puts `t`, whose virtual time is relative, on the queue of `cpu`. Interrupts that CPU if it is idle, or if `t` is to run
-/// before its present thread. What a thread that has been woken was ahead of the others shrinks by the virtual time that has passed
-/// while it slept.
+/// Puts `t`, whose virtual time is relative, on the queue of `cpu`, under that queue's lock. Interrupts that CPU if it is idle,
+/// or if `t` is to run before its present thread; on this CPU it asks for a reschedule instead. What a thread that has been woken
+/// was ahead of the others shrinks by the virtual time that has passed while it slept.
 pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
     let c = cpus().of(cpu);
     // Before the lock, which is a full barrier, and its weight after it: `lend` changes the weight and then looks for the queue.
@@ -86,6 +86,7 @@ pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
     t.sched.set_vt(vt);
     c.queue_changed(&q, 1);
     drop(q);
+    // After the length: either this finds the CPU idle, or that CPU finds the thread before it halts.
     let idle = c.idle.load(Ordering::SeqCst);
     let preempts = running == 0 || why.preempts(t, vt, running_vt);
     if cpu == pin.cpu() {
@@ -107,7 +108,7 @@ pub fn poke(pin: &CpuPin, t: &Thread) {
 }
 
 /// Lets `t`, which is to end, run as soon as a thread of nice 0 would, now if it is queued, and whenever it is queued from now on:
-/// others may wait for what it has.
+/// others may wait for what it has. Takes a run queue's lock if `t` had less weight than nice 0.
 pub fn hurry(pin: &CpuPin, t: &Thread) {
     if t.sched.hurry() {
         advance(pin, t);
@@ -115,7 +116,8 @@ pub fn hurry(pin: &CpuPin, t: &Thread) {
 }
 
 /// As [`hurry`], until `t` enters user mode: it has a lock that the caller is about to wait for, or waits for one itself. A thread of
-/// SCHED_IDLE that was preempted with a lock would else keep it for minutes, and root could not make a file in /tmp.
+/// SCHED_IDLE that was preempted with a lock would else keep it for minutes, and root could not make a file in /tmp. Does nothing
+/// to one that has the weight of nice 0.
 pub fn lend(pin: &CpuPin, t: &Thread) {
     if t.sched.lend() {
         t.set(flag::LENT);
@@ -131,7 +133,8 @@ pub fn give_back(t: &Thread) {
     t.sched.give_back();
 }
 
-/// Moves `t` to the front of its queue if it is queued.
+/// Moves `t`, if it is queued, to the end of the first list of its queue that takes threads, and counts its present weight. Takes
+/// the queue's lock.
 fn advance(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     let c = cpus().of(cpu);
@@ -145,7 +148,8 @@ fn advance(pin: &CpuPin, t: &Thread) {
     }
 }
 
-/// Moves `t` to a CPU that it may run on, if it is queued on one that it may not run on.
+/// Moves `t` to a CPU that it may run on, if it is queued on one that it may not run on. Takes the locks of the two queues, one
+/// after the other.
 fn requeue(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     let c = cpus().of(cpu);
@@ -162,7 +166,8 @@ fn requeue(pin: &CpuPin, t: &Thread) {
 }
 
 /// Restricts `t` to the CPUs of `mask`; false, with nothing changed, if none of them exists. A queued thread moves at once, so
-/// that no CPU finds many to be moved when it chooses.
+/// that no CPU finds many to be moved when it chooses; a CPU that runs the thread is asked to reschedule, and so leaves it soon;
+/// a sleeping one moves when it is woken. Takes run queues' locks.
 pub fn set_affinity(t: &Thread, mask: &CpuMask) -> bool {
     let ncpus = hal::cpu::count();
     if mask.first(ncpus).is_none() {

@@ -125,6 +125,7 @@ impl Wheel {
         (level, (at >> shift) as usize % SLOTS)
     }
 
+    /// Puts timer `id` on the list for its time, `n.at`. Does not arm the machine's timer.
     fn insert(&mut self, pin: &CpuPin, id: u32, n: &TimerNode) {
         let at = n.at.load(Ordering::Relaxed);
         let (level, slot) = self.place(at);
@@ -143,6 +144,7 @@ impl Wheel {
         }
     }
 
+    /// Takes timer `id`, which is on this wheel, off it. The machine's timer stays armed, so its interrupt may find nothing due.
     fn remove(&mut self, pin: &CpuPin, id: u32, n: &TimerNode) {
         let place = n.place.load(Ordering::Relaxed) as usize;
         let (level, slot) = (place / SLOTS, place % SLOTS);
@@ -313,6 +315,8 @@ fn wheels() -> &'static PerCpu<IrqSpin<Wheel, lock::TimerLock>> {
     WHEELS.get().expect("timers are set up before any thread")
 }
 
+/// Puts `n` on this CPU's wheel, whose lock it takes. A time in the past expires by the next timer interrupt, which comes at
+/// once.
 fn arm(id: u32, n: &TimerNode, at: u64) {
     debug_assert!(!n.armed(), "arming a timer that is armed");
     let pin = ksync::pin();
@@ -328,6 +332,7 @@ fn arm(id: u32, n: &TimerNode, at: u64) {
     wheel.arm_for(at);
 }
 
+/// Takes `n` off the wheel that it is on, whose lock it takes. False if it is on none: its expiry may still be on its way.
 fn cancel(id: u32, n: &TimerNode) -> bool {
     let pin = ksync::pin();
     loop {
@@ -350,7 +355,7 @@ pub fn arm_thread(t: &Thread, at: u64) {
     arm(t.tid(), &t.timer, at);
 }
 
-/// Disarms the thread's timer, if it is armed.
+/// Disarms the thread's timer, if it is armed. A wake-up by an expiry that a CPU is handling may still come.
 pub fn cancel_thread(t: &Thread) {
     cancel(t.tid(), &t.timer);
 }
@@ -360,7 +365,8 @@ pub fn arm_process(pid: u32, n: &TimerNode, at: u64) {
     arm(pid | OF_PROCESS, n, at);
 }
 
-/// Disarms `n`, the timer of process `pid`, if it is armed. The caller holds the lock that guards it.
+/// Disarms `n`, the timer of process `pid`, if it is armed. The caller holds the lock that guards it. An expiry that a CPU is
+/// handling may still come, once that lock is free.
 pub fn cancel_process(pid: u32, n: &TimerNode) {
     cancel(pid | OF_PROCESS, n);
 }
@@ -385,6 +391,8 @@ fn probe_after(now: u64) -> u64 {
 
 /// Handles the timers that are due on this CPU, and arms the machine's timer for the next. Called by the timer interrupt,
 /// with interrupts off. Returns whether the scheduler's tick was due.
+///
+/// Takes the wheel's lock for a batch at a time, and runs what the timers are for without it.
 ///
 /// After [`ENOUGH`] timers it leaves the rest to another interrupt, which comes after as much time as this one has taken: so
 /// other code gets half of the CPU.
