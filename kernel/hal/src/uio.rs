@@ -80,7 +80,8 @@ impl IoBuf<'_> {
     }
 
     /// Copies `bytes` to the far side, as many as it has room for, and returns how many. Fails only if not even the first
-    /// byte can be written.
+    /// piece, of one page at most, can be written; kernel memory that is read from never can. Sleeps for a missing page, unless
+    /// preemption is off.
     pub fn put(&mut self, bytes: &[u8]) -> Result<usize, UserFault> {
         let mut done = 0;
         while done < bytes.len() && self.remaining() > 0 {
@@ -107,8 +108,8 @@ impl IoBuf<'_> {
         Ok(done)
     }
 
-    /// Copies from the far side to `bytes`, as many as it has, and returns how many. Fails only if not even the first byte
-    /// can be read.
+    /// Copies from the far side to `bytes`, as many as it has, and returns how many. Fails, and sleeps, as [`Self::put`]; memory
+    /// that is to be filled cannot be read.
     pub fn take(&mut self, bytes: &mut [u8]) -> Result<usize, UserFault> {
         let mut done = 0;
         while done < bytes.len() && self.remaining() > 0 {

@@ -97,6 +97,7 @@ impl Platform {
         self.isa[usize::from(irq & 15)]
     }
 
+    /// Adds a processor that is enabled, once, while there is room.
     fn add_cpu(&mut self, apic_id: u32, flags: u32) {
         const ENABLED: u32 = 1;
         if flags & ENABLED != 0
@@ -130,7 +131,7 @@ fn at<T: Copy>(bytes: &[u8], offset: usize) -> Option<T> {
     Some(unsafe { part.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// The table at a physical address, header included; `None` if its checksum is wrong.
+/// The table at a physical address, header included; `None` if its checksum is wrong, or it is not within the first 4 GiB.
 fn table(physical: u64) -> Option<(SdtHeader, &'static [u8])> {
     const BOOT_REACH: u64 = 1 << 32;
     if physical == 0 || physical >= BOOT_REACH - size_of::<SdtHeader>() as u64 {
@@ -151,6 +152,8 @@ fn table(physical: u64) -> Option<(SdtHeader, &'static [u8])> {
     }
 }
 
+/// Calls `each` with signature and bytes of each table that the root table lists and whose checksum is right; with none if RSDP
+/// or root table is damaged.
 fn for_each_table(rsdp: u64, mut each: impl FnMut(&[u8; 4], &'static [u8])) {
     if rsdp == 0 || rsdp >= (1 << 32) - size_of::<Rsdp>() as u64 {
         return;
@@ -181,6 +184,7 @@ fn for_each_table(rsdp: u64, mut each: impl FnMut(&[u8; 4], &'static [u8])) {
     }
 }
 
+/// Takes processors, I/O APICs and routes of ISA interrupts from the MADT; those for which there is no room are left out.
 fn read_madt(platform: &mut Platform, bytes: &[u8]) {
     /// Header, then the local APIC's address and flags.
     const ENTRIES: usize = 44;

@@ -107,6 +107,8 @@ pub(super) fn end_of_interrupt() {
     write(REGISTER_EOI, 0);
 }
 
+/// Writes the command register. In memory that takes two writes, and a wait until an earlier command has been sent: with
+/// interrupts off, because a handler may send, too.
 fn send(apic_id: u32, command: u32) {
     if REGISTERS.load(Ordering::Relaxed).is_null() {
         // The write to this register is not ordered after earlier stores, and the target must see them.

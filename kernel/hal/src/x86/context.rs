@@ -101,7 +101,8 @@ impl ThreadState {
     }
 
     /// Gives a thread that has not run yet the user registers `frame`, and a copy of the running thread's FPU state and FS
-    /// and GS bases: for fork and clone. The thread's entry function then calls [`enter_user_first`].
+    /// and GS bases: for fork and clone. The thread's entry function then calls [`enter_user_first`]. Does nothing to a thread
+    /// without user registers.
     pub fn inherit(&mut self, frame: &UserFrame) {
         if let (Some(top), Some(user)) = (self.stack_top(), self.user.as_mut()) {
             let at = (top - size_of::<UserFrame>() as u64) as *mut UserFrame;
@@ -162,7 +163,7 @@ impl ThreadState {
     /// fault and sleep. `self` must be the running thread's.
     ///
     /// # Errors
-    /// The first error of `get`; `out_of_memory` if there is no memory for a copy.
+    /// The first error of `get`; `out_of_memory` if there is no memory for a copy. The state is as before then.
     pub fn load_fpu_from<E>(
         &self,
         get: impl FnMut(usize, &mut [u8]) -> Result<(), E>,

@@ -74,6 +74,7 @@ pub(super) fn detect() {
         u64::from(leaf.edx) << 32 | u64::from(leaf.eax)
     };
     let mut mask = supported & WANTED;
+    // The CPU accepts the three parts of AVX-512 only together.
     if mask & 0xe0 != 0xe0 {
         mask &= !0xe0;
     }
@@ -246,8 +247,8 @@ impl FpuArea {
     }
 
     /// Loads an image from a signal frame: `get` fills a slice from an offset of the frame. The result can be restored
-    /// whatever the frame holds, because reserved bits are cleared. Of an image without the magic numbers only the FXSAVE
-    /// part is taken, and the rest is reset.
+    /// whatever the frame holds, because reserved bits are cleared. Of an image without the magic numbers, or of another size,
+    /// only the FXSAVE part is taken, and the rest is reset.
     ///
     /// # Errors
     /// The first error of `get`; the state is then the one a program starts with.

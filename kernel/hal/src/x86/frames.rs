@@ -53,7 +53,8 @@ impl Early {
         }
     }
 
-    /// Takes the frames `start..end` out of the free ranges.
+    /// Takes the frames `start..end` out of the free ranges. If there is no room for the upper part of a range that is split,
+    /// that part stays unused.
     pub(super) fn reserve(&mut self, start: u32, end: u32) {
         for i in 0..self.used {
             let range = self.ranges[i];
@@ -92,7 +93,7 @@ impl Early {
     }
 
     /// Takes `count` consecutive frames below frame number `limit`: on `node` if possible, or else on any node. Returns the first.
-    /// A range that reaches beyond the limit is not used at all.
+    /// A range that reaches beyond the limit, or lies in the first MiB, is not used at all.
     pub(super) fn take(&mut self, count: u32, node: u32, limit: u32) -> Option<u32> {
         let fits = |r: &FrameRange| r.end <= limit && r.end - r.start >= count && r.end > LOW_END;
         let ranges = &mut self.ranges[..self.used];
@@ -154,7 +155,8 @@ fn source() -> Option<&'static Source> {
 /// The end of the frames that the boot page tables map: those of the first 4 GiB.
 const BOOT_LIMIT: u32 = 1 << 20;
 
-/// Allocates a frame and zeroes it; `None` when memory is short.
+/// Allocates a frame, on `node` if possible, and zeroes it; `None` when memory is short. Before [`set_source`] it takes one that
+/// the boot page tables map, under the lock of the early allocator.
 pub(super) fn alloc_zeroed(node: usize) -> Option<u32> {
     let pfn = match source() {
         Some(source) => (source.alloc)(node)?,

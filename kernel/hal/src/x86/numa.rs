@@ -103,6 +103,7 @@ impl<'a> Numa<'a> {
         numa
     }
 
+    /// Makes a new domain a node. Beyond [`MAX_NODES`] nodes there is none for it: what belongs to it counts as node 0's.
     fn add(&mut self, domain: u32) {
         if self.nodes < MAX_NODES && !self.domains[..self.nodes].contains(&domain) {
             self.domains[self.nodes] = domain;
@@ -110,6 +111,7 @@ impl<'a> Numa<'a> {
         }
     }
 
+    /// Takes the distances between the nodes from the SLIT, whose rows and columns are numbered by domain. What it lacks stays.
     fn read_distances(&mut self, slit: &[u8]) {
         const MATRIX: usize = 44;
         let Some(count) = u64_at(slit, 36) else {

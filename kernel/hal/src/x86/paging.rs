@@ -96,7 +96,7 @@ fn index(va: u64, level: u32) -> usize {
     (va >> (12 + 9 * level)) as usize & 511
 }
 
-/// The table to which `entry` leads, which is made if it is missing.
+/// The table to which `entry` leads, which is made if it is missing: with [`TABLES`] locked, or at boot.
 fn descend(entry: &AtomicU64) -> Result<&'static Table, NoTable> {
     let value = entry.load(Ordering::Acquire);
     if value & PRESENT != 0 {
@@ -109,7 +109,7 @@ fn descend(entry: &AtomicU64) -> Result<&'static Table, NoTable> {
 }
 
 /// Maps `len` bytes at physical address `pa` to `va` in the tables under `root`, with the largest pages that fit. All three
-/// are multiples of the page size, and nothing is mapped at `va` yet.
+/// are multiples of the page size, and nothing is mapped at `va` yet. If it fails, a part may be mapped.
 fn map_range(root: u64, mut va: u64, mut pa: u64, len: u64, kind: Kind) -> Result<(), NoTable> {
     let end = pa + len;
     let top_level = if features::has(features::PAGES_1G) {
@@ -231,7 +231,7 @@ pub(super) fn map_device(pa: u64, len: u64) -> Result<*mut u8, NoTable> {
     Ok((va + (pa - first)) as *mut u8)
 }
 
-/// The entry of a 4 KiB page in the kernel's tables. Tables above it are made if they are missing.
+/// The entry of a 4 KiB page in the kernel's tables. Tables above it are made if they are missing, under the lock of the tables.
 ///
 /// # Errors
 /// [`NoTable`] when memory is short.

@@ -24,8 +24,8 @@ pub fn timeout() -> i64 {
     TIMEOUT.load(Ordering::Relaxed)
 }
 
-/// Makes this CPU the one that panics, and stops the others. A second CPU that panics waits here. A panic within the panic
-/// makes the emulator exit, if that is enabled, or halts the CPU.
+/// Makes this CPU the one that panics, and stops the others. Interrupts stay off. A second CPU that panics waits here. A panic
+/// within the panic makes the emulator exit, if that is enabled, or halts the CPU.
 fn begin() {
     irq::disable();
     let me = percpu::id();
@@ -47,8 +47,8 @@ fn begin() {
     }
 }
 
-/// Handles a non-maskable interrupt: from a CPU that panics or asks what this one does, or from the hardware, which is only
-/// reported.
+/// Handles a non-maskable interrupt: from a CPU that panics, which stops this one, or that asks what this one does, or from the
+/// hardware, which is only reported.
 pub(super) fn on_nmi(frame: &TrapFrame) {
     let panicking = PANICKING.load(Ordering::Acquire);
     let asked = snapshot::answer(frame);

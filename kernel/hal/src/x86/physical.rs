@@ -39,8 +39,8 @@ fn window(cpu: usize) -> u64 {
     paging::WINDOWS + (cpu * PAGE_SIZE) as u64
 }
 
-/// Maps this CPU's window to the frame of `address`, and calls `f` with the virtual address of that byte. `None` if there is
-/// no such physical address.
+/// Maps this CPU's window to the frame of `address`, and calls `f` with the virtual address of that byte, with preemption off.
+/// `None`, without the call, if there is no such physical address.
 fn with_window<R>(address: u64, f: impl FnOnce(*mut u8) -> R) -> Option<R> {
     if !is_valid(address) {
         return None;

@@ -33,6 +33,7 @@ pub(super) fn read() -> u64 {
     decode(now)
 }
 
+/// Seconds since 1970 at what [`snapshot`] returns, in binary or BCD, with 24 or 12 hours. The year is one of 2000 to 2099.
 fn decode([second, minute, hour, day, month, year, format]: [u8; 7]) -> u64 {
     const BINARY: u8 = 0x04;
     const HOURS_24: u8 = 0x02;

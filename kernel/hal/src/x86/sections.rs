@@ -36,7 +36,8 @@ static SLOTS: [Slot; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Records that this timer interrupt has found a thread with preemption off. Interrupts are off.
+/// Records that this timer interrupt has found a thread with preemption off, and requests a reschedule, by which the end of the
+/// section is noticed. Interrupts are off.
 pub fn found() {
     let slot = &SLOTS[cpu::id()];
     if slot.since.load(Relaxed) == 0 {

@@ -38,7 +38,8 @@ pub(super) fn reserve_trampoline() -> Option<u8> {
     u8::try_from(page).ok()
 }
 
-/// Starts CPUs until `limit` run, the boot CPU included. Returns how many run.
+/// Starts CPUs until `limit` run, the boot CPU included; those that cannot be reached or do not start are left out. Returns how
+/// many run.
 pub(super) fn start_all(platform: &Platform, trampoline: Option<u8>, limit: usize) -> usize {
     let boot_id = apic::id();
     let boot_area = percpu::boot_area();
@@ -83,7 +84,8 @@ fn copy_trampoline(page: u8) {
     }
 }
 
-/// Starts one CPU, and waits until it is on its own stack.
+/// Starts one CPU, and waits until it is on its own stack. False if there is no memory for its area, or it is not there in five
+/// seconds: it never comes then, and its number can be used for the next one.
 fn start_one(id: usize, processor: Processor, page: u8) -> bool {
     /// An emulated CPU on a busy host may wait long until the host runs it.
     const TIMEOUT_NS: u64 = 5_000_000_000;

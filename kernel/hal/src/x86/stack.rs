@@ -176,7 +176,9 @@ impl Drop for KernelStack {
     }
 }
 
-/// Takes a mapped stack from the pool of `node`, or maps a new one there.
+/// Maps a slot that this CPU has taken before; if it has none, takes a mapped stack from the pool of `node`, or maps a slot of
+/// the pool and takes a handful more for this CPU. Frames are of `node` if possible. Takes the pool's lock. If there is no
+/// memory, the slot goes back.
 fn from_pool(node: u32) -> Result<u32, NoStack> {
     let node = node as usize;
     let bare = with_cache(|cache| {
@@ -259,7 +261,7 @@ fn for_each_entry(slots: &[u32], each: impl Fn(&AtomicU64)) {
     }
 }
 
-/// Unmaps slots with one flush, and frees their frames.
+/// Unmaps slots with one flush, for which it waits for the other CPUs, and frees their frames. Called without a lock.
 fn unmap(slots: &[u32]) {
     /// The present bit. A cleared entry keeps its frame number until the flush is done.
     const PRESENT: u64 = 1;
@@ -288,7 +290,7 @@ fn retire(slots: &[u32]) {
     }
 }
 
-/// Puts a stack into the pool of `node`. If the pool is full, half of it is unmapped.
+/// Puts a stack into the pool of `node`. If the pool is full, half of it is unmapped, by [`unmap`]. Takes the pool's lock.
 fn to_pool(slot: u32, node: usize) {
     let mut surplus = [0; POOLED / 2];
     {

@@ -57,7 +57,8 @@ pub(super) extern "C" fn syscall_full_frame(frame: &mut UserFrame) {
     leave_to_user(frame);
 }
 
-/// An exception. Runs on the thread's stack.
+/// An exception. Runs on the thread's stack, and may sleep if it comes from user mode. In the kernel only the instructions of
+/// user copies may cause one, and resume at their error exits; any other is a panic.
 pub(super) extern "C" fn exception(frame: &mut TrapFrame) {
     let from_user = frame.in_user_mode();
     if frame.vector == PAGE_FAULT {
@@ -74,6 +75,9 @@ pub(super) extern "C" fn exception(frame: &mut TrapFrame) {
     }
 }
 
+/// A page fault. One in user mode is resolved, or leaves the thread with a signal pending. One in a user copy is resolved, which
+/// may sleep, if interrupts and preemption were on; if not, or if it cannot be resolved, the copy resumes at its error exit. Any
+/// other one in the kernel is a panic.
 fn page_fault(frame: &mut TrapFrame, from_user: bool) {
     let address = super::paging::fault_address();
     let error = frame.error;

@@ -125,7 +125,7 @@ macro_rules! user_instruction {
     };
 }
 
-/// Reads an aligned 32-bit word of user memory in one access.
+/// Reads an aligned 32-bit word of user memory in one access. May sleep, with preemption on.
 ///
 /// # Errors
 /// [`UserFault`] also if the address is not aligned.
@@ -144,7 +144,8 @@ pub fn load_u32(address: u64) -> Result<u32, UserFault> {
     }
 }
 
-/// Replaces the aligned 32-bit word of user memory by `new` if it is `old`. Returns the value that it had.
+/// Replaces the aligned 32-bit word of user memory by `new` if it is `old`, in one access. Returns the value that it had. May
+/// sleep, with preemption on.
 ///
 /// # Errors
 /// [`UserFault`] also if the address is not aligned.

@@ -92,7 +92,8 @@ impl Handover {
         }
     }
 
-    /// Copies the structure at `physical` and what it points to; false if there is none, or it has no memory map.
+    /// Copies the structure at `physical` and what it points to; false if there is none, or it has no memory map. Entries and
+    /// bytes for which there is no room are left out. The first module is the initial RAM disk, which is not copied.
     pub(super) fn fill(&mut self, physical: u64) -> bool {
         let Some(info) = read::<StartInfo>(physical) else {
             return false;
@@ -141,7 +142,7 @@ impl Handover {
 /// The copy. Locked; written once, at boot.
 pub(super) static HANDOVER: BootLock<Handover> = BootLock::new(Handover::empty());
 
-/// The physical ranges of RAM.
+/// The physical ranges of RAM. Takes the lock for each.
 pub(crate) fn ram() -> impl Iterator<Item = (u64, u64)> {
     let at = |n: usize| {
         let handover = HANDOVER.lock();
