@@ -38,6 +38,8 @@ static HEAP: KernelHeap = KernelHeap {
 };
 
 impl KernelHeap {
+    /// Allocates from the slab, or from the boot memory before [`use_slab`]. When no memory is left above the reserve, the policy
+    /// says what to do: it may sleep where the caller may. Null if that fails, too.
     #[cold]
     #[inline(never)]
     fn alloc_cold(&self, layout: Layout) -> *mut u8 {
@@ -63,6 +65,7 @@ impl KernelHeap {
         }
     }
 
+    /// Allocates from the boot memory; null if there is none or not enough.
     fn boot_alloc(&self, layout: Layout) -> *mut u8 {
         // Only the boot CPU runs.
         let at = self

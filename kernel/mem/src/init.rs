@@ -21,7 +21,7 @@ const BOOT_HEAP_PER_RUN: usize = 48;
 static INITRD: Once<Option<(u64, u64)>> = Once::new();
 
 /// Takes whole frames from the start of the largest range, so that the smaller ranges stay whole for the allocator. Returns
-/// the physical address of the first.
+/// the physical address of the first. Panics if that range has no more frames than these.
 fn carve(ranges: &mut [FreeRange], bytes: usize) -> u64 {
     let frames = bytes.div_ceil(PAGE_SIZE) as u32;
     let largest = ranges
@@ -62,7 +62,8 @@ pub fn init(info: &BootInfo) {
     hal::frames::set_source(&FRAMES);
 }
 
-/// Marks the frames that exist in the page records, and copies the ranges of free memory to `FREE`.
+/// Marks the frames of the free ranges, [`RANGES`] at most, and of the initial RAM disk as existing in the page records, and
+/// copies the ranges to `FREE`.
 #[inline(never)]
 fn make_records(info: &BootInfo) -> PageArray {
     let pages = PageArray::new(info.pages);

@@ -40,8 +40,9 @@ pub fn epoch() -> &'static Epoch {
 }
 
 /// Frees the retired objects and the frames on the limbo list that are past their grace period, and empties this CPU's caches
-/// of frames and heap objects if that has been asked for. Called by each CPU's clock tick and idle loop, with interrupts on
-/// and preemption off by `pin`. Returns whether something that this CPU retired still waits for a grace period.
+/// of frames and heap objects if that has been asked for. Called by the idle loop, and by the thread that a clock tick has found
+/// before it enters user mode, with interrupts on and preemption off by `pin`. Returns whether something that this CPU retired
+/// still waits for a grace period.
 pub fn poll(pin: &CpuPin) -> bool {
     let vm = vm();
     let retired = vm.epoch.reclaim(pin);

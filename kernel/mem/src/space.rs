@@ -48,7 +48,7 @@ impl Drop for FutexWord {
 }
 
 /// The word at `addr` of `space`: a shared word if a shared mapping is there, and a private one otherwise. `None` if nothing
-/// is mapped there.
+/// is mapped there. May sleep for the map's lock while the map changes.
 pub fn futex_word(space: &Arc<Space>, addr: u64) -> Option<FutexWord> {
     match space.shared_object(addr) {
         Some((object, offset)) => Some(FutexWord {
@@ -77,16 +77,16 @@ pub fn clear(space: &Arc<Space>) -> u64 {
     space.clear(vm()) * (hal::PAGE_SIZE as u64 / 1024)
 }
 
-/// The space of a forked child.
+/// The space of a forked child. Takes the map's lock, and sleeps.
 ///
 /// # Errors
-/// No memory.
+/// No memory; the parent is as before, except that a later write may find a page marked for a copy without cause.
 pub fn fork(space: &Arc<Space>) -> Result<Arc<Space>, VmError> {
     space.fork(vm())
 }
 
 /// Writes `bytes` at `addr` of a space, which need not be the one that this CPU runs. Returns whether all of them were
-/// written.
+/// written; if not, some may have been. Takes the map's lock and faults pages in, and so may sleep.
 pub fn write_at(space: &Arc<Space>, addr: u64, bytes: &[u8]) -> bool {
     matches!(space.write_at(vm(), addr, bytes), Ok(n) if n == bytes.len())
 }
