@@ -29,8 +29,9 @@ pub fn input(byte: u8) {
     tty().arrive(byte);
 }
 
-/// Opens the serial line. If the caller leads a session without a terminal, the line becomes its controlling terminal,
-/// unless `O_NOCTTY` is given or the line is opened for writing only.
+/// Opens the serial line. If the caller leads a session without a terminal, and the line controls no session, it becomes
+/// the controlling terminal, unless `O_NOCTTY` is given or the line is opened for writing only. May sleep for the
+/// terminal's lock, as the other two functions here.
 ///
 /// # Errors
 /// Busy: the terminal is exclusive (TIOCEXCL), and the caller is not privileged.

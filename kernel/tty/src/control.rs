@@ -63,7 +63,7 @@ impl Control {
         old
     }
 
-    /// Sends a signal to the foreground group.
+    /// Sends a signal to the foreground group. May sleep: called on what [`Control::release`] has returned, without the lock.
     pub fn signal_foreground(&self, signo: u8) {
         if let Some(group) = self.group() {
             signal::signal_whole_group(&group, signo);
@@ -77,7 +77,7 @@ impl Control {
 }
 
 impl Tty {
-    /// Sends a signal to the foreground group.
+    /// Sends a signal to the foreground group. May sleep.
     pub(super) fn signal_foreground(&self, signo: u8) {
         // Posting takes locks of a lower rank, so this keeps a reference to the group meanwhile, not the lock.
         let group = self.control.lock().group();
@@ -103,11 +103,11 @@ impl Tty {
     }
 
     /// Sends `signo`, SIGTTIN or SIGTTOU, to the caller's group if the caller uses its controlling terminal from the
-    /// background. `Ok` if the caller may go on.
+    /// background. `Ok` if the caller may go on, also where it blocks or ignores SIGTTOU. May sleep.
     ///
     /// # Errors
-    /// Interrupted: the signal has been sent. I/O: it cannot be sent, because the group is orphaned or, for SIGTTIN,
-    /// because the caller blocks or ignores it.
+    /// Interrupted: the signal has been sent. I/O: it cannot be sent, because the group is orphaned or just being left, or,
+    /// for SIGTTIN, because the caller blocks or ignores it.
     pub(super) fn job_control(&self, signo: u8) -> Result<()> {
         let me = current();
         let p = me.process();
@@ -141,12 +141,14 @@ impl Tty {
         Err(FsError::Interrupted)
     }
 
-    /// Makes the terminal of `file` the controlling terminal of the caller's session, as `TIOCSCTTY` does; `steal`
-    /// takes it from another session.
+    /// Makes the terminal of `file` the controlling terminal of the caller's session, as `TIOCSCTTY` does, and the caller's
+    /// group the foreground group; does nothing if it is that terminal already. With `steal` a privileged caller takes it
+    /// from another session, which gets no signal, as in Linux. Takes the terminal's lock, which may sleep.
     ///
     /// # Errors
     /// Not permitted: the caller does not lead its session, the session has another terminal, another session has this
-    /// one, or the file is not good for it and the caller is not privileged. I/O: the file is cut off.
+    /// one, or the file is not good for it and the caller is not privileged. I/O: the file is cut off. Nothing has changed
+    /// then.
     pub(super) fn set_controlling(
         self: &Arc<Self>,
         file: &TtyFile,
@@ -207,8 +209,9 @@ impl Tty {
         Ok(())
     }
 
-    /// Gives up the controlling terminal, as `TIOCNOTTY` does. Only a session leader gives it up, for the whole
-    /// session; open files are not changed.
+    /// Gives up the controlling terminal, as `TIOCNOTTY` does. Only a session leader gives it up, for the whole session,
+    /// whose foreground group gets SIGHUP and SIGCONT; another process changes nothing. Open files are not changed. May
+    /// sleep.
     pub(super) fn disassociate(&self, p: &Process) {
         if p.pid() != p.sid() {
             return;

@@ -78,7 +78,10 @@ impl TtyFile {
         !opened_it && !self.tty.controls(p)
     }
 
-    /// Waits while output is stopped (STOP character, TCXONC).
+    /// Waits while output is stopped (STOP character, TCXONC), and the file is not cut off.
+    ///
+    /// # Errors
+    /// `WouldBlock` instead of the wait, with `nonblocking`; `Interrupted` if a signal came first.
     fn wait_for_output(&self, nonblocking: bool) -> Result<()> {
         if !self.is_held() {
             return Ok(());
@@ -98,7 +101,7 @@ impl TtyFile {
         .map_err(|_| FsError::Interrupted)
     }
 
-    /// Whether output has to wait.
+    /// Whether output has to wait. Takes the terminal's lock.
     fn is_held(&self) -> bool {
         let line = self.tty.line.lock();
         line.ldisc.stopped() && !self.is_cut_off(&line)
@@ -171,8 +174,9 @@ impl Reading<'_, '_> {
         }
     }
 
-    /// Moves the bytes that are available. `Done` once the read is satisfied or the terminal has been hung up. Takes
-    /// the terminal's lock for one piece at a time, and does not hold it while it writes to the program's memory.
+    /// Moves the bytes that are available. `Done` once the read is satisfied, at the end of a line or of the file, or if
+    /// the terminal has been hung up or the program's memory fails, which loses the bytes of the piece. Takes the
+    /// terminal's lock for one piece at a time, and does not hold it while it writes to the program's memory.
     fn step(&mut self) -> Step<Result<usize>> {
         loop {
             let want = self.buf.remaining().min(PIECE);
@@ -208,6 +212,8 @@ impl Reading<'_, '_> {
 }
 
 impl FileOps for TtyFile {
+    /// 0 after a hang-up, before job control is asked, and at the end of the file. The errors are those of
+    /// `Tty::job_control`, `try_read` and `Reading::read`.
     fn read(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
         if buf.remaining() == 0 {
             return Ok(0);
@@ -240,6 +246,9 @@ impl FileOps for TtyFile {
         }
     }
 
+    /// Bytes are sent at once, a piece at a time, so pieces of several writers may alternate. An error, only if nothing was
+    /// sent: I/O if the file is cut off, those of `Tty::job_control` (with TOSTOP) and `wait_for_output`, and that of the
+    /// program's memory.
     fn write(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
         let held_back = {
             let line = self.tty.line.lock();

@@ -35,7 +35,12 @@ mod nr {
     pub const TIOCGEXCL: u32 = 0x8004_5440;
 }
 
-/// Serves a request to the terminal of `file`; `readable` says whether the file is open for reading.
+/// Serves a request to the terminal of `file`; `readable` says whether the file is open for reading. May sleep.
+///
+/// # Errors
+/// I/O, and for TIOCSPGRP not a terminal as in Linux: the file is cut off. Invalid: TCXONC or TCFLSH do not know `arg`. Not
+/// a terminal: an unknown request, or one for job control, and this is not the caller's controlling terminal. Those of
+/// [`Tty::job_control`](super::Tty::job_control), of the requests, and of the program's memory.
 pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> Result<u64> {
     let tty = &file.tty;
     if file.is_cut_off(&tty.line.lock()) {
@@ -59,6 +64,7 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
                     tty.line.lock().ldisc.set_stopped(arg == 0);
                     tty.writers.wake_all();
                 }
+                // Would send a STOP or START character to the other end; none is sent.
                 2 | 3 => {}
                 _ => return Err(FsError::Invalid),
             }
@@ -67,6 +73,7 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
             tty.job_control(sig::TTOU)?;
             match arg {
                 0 | 2 => tty.line.lock().ldisc.flush(),
+                // Output is never queued.
                 1 => {}
                 _ => return Err(FsError::Invalid),
             }
@@ -92,7 +99,7 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
     Ok(0)
 }
 
-/// TIOCEXCL and TIOCNXCL. Under the lock, so that a hang-up, which ends it, does not come in between.
+/// TIOCEXCL and TIOCNXCL. Under the lock, so that a hang-up, which ends it, does not come in between. I/O if one came before.
 fn set_exclusive(file: &TtyFile, on: bool) -> Result<()> {
     let line = file.tty.line.lock();
     if file.is_cut_off(&line) {
@@ -102,6 +109,8 @@ fn set_exclusive(file: &TtyFile, on: bool) -> Result<()> {
     Ok(())
 }
 
+/// TCSETS, TCSETSW and TCSETSF, the last of which drops unread input. Wakes all sleepers, because the mode decides when they
+/// may go on. Nothing has changed if it fails: by job control, the program's memory, or with I/O because the file is cut off.
 fn set_attributes(file: &TtyFile, request: u32, arg: u64) -> Result<()> {
     let tty = &file.tty;
     tty.job_control(sig::TTOU)?;
@@ -120,7 +129,7 @@ fn set_attributes(file: &TtyFile, request: u32, arg: u64) -> Result<()> {
     Ok(())
 }
 
-/// Requests for job control.
+/// Requests for job control. Not a terminal: this is not the controlling terminal of the caller's session.
 fn control(file: &TtyFile, request: u32, arg: u64) -> Result<u64> {
     let (tty, me) = (&file.tty, current());
     let p = me.process();

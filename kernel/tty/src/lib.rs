@@ -109,7 +109,8 @@ impl Tty {
         }
     }
 
-    /// Passes one byte from the wire through the line discipline. May sleep.
+    /// Passes one byte from the wire through the line discipline: echoes it, signals the foreground group, and wakes readers
+    /// and writers, as it says. May sleep.
     fn arrive(&self, byte: u8) {
         let mut wire = Wire::new(self.wire);
         let mut line = self.line.lock();
@@ -135,15 +136,16 @@ impl Tty {
         }
     }
 
-    /// Changes the size; if it differs from the old one, the foreground group gets SIGWINCH.
+    /// Changes the size; if it differs from the old one, the foreground group gets SIGWINCH. May sleep.
     fn resize(&self, size: u64) {
         if self.size.swap(size, Ordering::Relaxed) != size {
             self.signal_foreground(sig::WINCH);
         }
     }
 
-    /// Hangs up: cuts off every open file, drops unread input, and takes the terminal from its session. Returns what
-    /// the terminal controlled. If `of` does not accept that, does nothing and returns `None`.
+    /// Hangs up: cuts off every open file, drops unread input, lets stopped output go on, ends TIOCEXCL, and takes the
+    /// terminal from its session. Returns what the terminal controlled, which the caller signals. If `of` does not accept
+    /// that, does nothing and returns `None`. Takes the terminal's lock, which may sleep.
     fn hang_up_line(&self, of: impl FnOnce(&Control) -> bool) -> Option<Control> {
         let mut line = self.line.lock();
         let old = {
