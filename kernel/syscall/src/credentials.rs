@@ -153,7 +153,8 @@ fn setgroups(a: &mut Args) -> Result<u64, Errno> {
 const CAP_VERSION_1: u32 = 0x1998_0330;
 const CAP_VERSION_2: u32 = 0x2007_1026;
 const CAP_VERSION_3: u32 = 0x2008_0522;
-/// Reads the header of capget and capset: how many 32-bit words each set has, and the tid asked for.
+/// Reads the header of capget and capset: how many 32-bit words each set has, and the tid asked for. For an unknown version it
+/// writes the one that is known into the header, and fails with EINVAL.
 fn cap_header(addr: u64) -> Result<(usize, u32), Errno> {
     let [version, pid] = UserPtr::<[u32; 2]>::new(addr).read()?;
     match version {
@@ -166,6 +167,8 @@ fn cap_header(addr: u64) -> Result<(usize, u32), Errno> {
     }
 }
 
+/// capget(2). As on Linux, it succeeds without a place for the sets, also with an unknown version: programs ask for the version
+/// so.
 fn capget(a: &mut Args) -> Result<u64, Errno> {
     let (words, pid) = match cap_header(a.get(0)) {
         Ok(_) | Err(Errno::EINVAL) if a.get(1) == 0 => return Ok(0),

@@ -39,6 +39,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     }),
 ];
 
+/// getcwd(2): returns the length with the NUL. As on Linux, "(unreachable)" comes first if the directory is not below the root.
 fn getcwd(a: &mut Args) -> Result<u64, Errno> {
     let (out, size) = (a.get(0), a.size(1));
     let (root, cwd) = fs(|fs| Ok((fs.root()?, fs.cwd()?)))?;

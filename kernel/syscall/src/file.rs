@@ -89,6 +89,7 @@ const OPEN_KNOWN: u32 = o::ACCMODE
     | o::PATH
     | o::TMPFILE;
 
+/// open(2) and openat(2). An open that may create or empty a file reserves its descriptor first: without one nothing changes.
 fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
     let path = user_path(path)?;
     let mut flags = flags & OPEN_KNOWN;
@@ -154,8 +155,7 @@ fn close_range(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     if flags & UNSHARE != 0 {
-        // Here all threads of a process share one table of descriptors. So the flag has no effect in a process with
-        // several threads: the descriptors are closed for all of them.
+        // All threads of a process share one table here: with several threads, the descriptors are closed for all of them.
         if current().process().thread_count() == 1 {
             proc::own_files()?;
         }
@@ -185,10 +185,7 @@ fn write(a: &mut Args) -> Result<u64, Errno> {
     written(f.write(&mut IoBuf::User(range)))
 }
 
-/// Checks a file position from a program.
-///
-/// # Errors
-/// EINVAL if it is negative.
+/// Checks a file position from a program: EINVAL if it is negative.
 fn position(raw: u64) -> Result<u64, Errno> {
     if raw > i64::MAX as u64 {
         Err(Errno::EINVAL)
@@ -197,8 +194,7 @@ fn position(raw: u64) -> Result<u64, Errno> {
     }
 }
 
-/// The file of a call that takes a position. ESPIPE for a file without positions comes before EBADF for one that was
-/// not opened for the transfer.
+/// The file of a call that takes a position. ESPIPE, for one without positions, comes before EBADF, for one not open for it.
 fn seekable_file(fd: i32) -> Result<FileRef, Errno> {
     let f = real_file(fd)?;
     if f.ops().seekable() {
@@ -303,6 +299,7 @@ fn dup3(a: &mut Args) -> Result<u64, Errno> {
     Ok(with_files(|files| files.dup_to(from, to, flags != 0, fd_limit()))? as u64)
 }
 
+/// fcntl(2). A descriptor with O_PATH knows only the commands about descriptors, and F_GETFL; others fail with EBADF.
 fn fcntl(a: &mut Args) -> Result<u64, Errno> {
     let (fd, cmd, arg) = (a.int(0), a.uint(1), a.get(2));
     let f = file(fd)?;
@@ -356,10 +353,7 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
     }
 }
 
-/// Sets the size of a regular file, in bytes. For `stamps` see [`regular::truncate`].
-///
-/// # Errors
-/// EISDIR for a directory, EINVAL for any other file that is not regular.
+/// Sets the size in bytes of a regular file; EISDIR for a directory, EINVAL for others. For `stamps` see [`regular::truncate`].
 fn set_size(inode: &Arc<vfs::inode::Inode>, len: u64, stamps: bool) -> Result<u64, Errno> {
     match &inode.node {
         Node::File(_) => Ok(regular::truncate(inode, len, stamps).map(|()| 0)?),
@@ -394,6 +388,8 @@ fn truncate(a: &mut Args) -> Result<u64, Errno> {
     set_size(inode, len, false)
 }
 
+/// fallocate(2). The errors of the arguments come first, in Linux's order: EBADF, EINVAL, EOPNOTSUPP, EBADF for a file not open
+/// for writing, then those of its kind.
 fn fallocate(a: &mut Args) -> Result<u64, Errno> {
     let (how, offset, len) = (a.uint(1), a.get(2) as i64, a.get(3) as i64);
     let f = real_file(a.int(0))?;
@@ -471,7 +467,8 @@ fn readahead(a: &mut Args) -> Result<u64, Errno> {
 const STEP: usize = regular::BUFFER;
 
 /// Copies up to `count` bytes from one file to another; returns the number of bytes. `from` and `to` are positions,
-/// which the call advances; `None` stands for the file's own position.
+/// which the call advances; `None` stands for the file's own position. It ends early at the end of the input, at a signal, and
+/// at an error, which it returns only if nothing has been copied. May sleep.
 fn splice(
     input: &File,
     from: &mut Option<u64>,
@@ -528,8 +525,7 @@ fn splice(
     Ok(done)
 }
 
-/// Moves the file's own position back by `bytes`, which were read and not written. Does nothing where the position
-/// was given by the caller.
+/// Moves the file's own position back by `bytes`, which were read and not written, if the call uses it (`own`).
 fn unread(input: &File, own: bool, bytes: usize) {
     if own {
         // The input is seekable: sendfile and copy_file_range refuse others.
@@ -537,6 +533,8 @@ fn unread(input: &File, own: bool, bytes: usize) {
     }
 }
 
+/// sendfile(2), from a file that can seek to any that is not open with O_APPEND. If the new position cannot be written it fails
+/// with EFAULT, although the bytes have been copied.
 fn sendfile(a: &mut Args) -> Result<u64, Errno> {
     let output = real_file(a.int(0))?;
     let input = real_file(a.int(1))?;
@@ -580,6 +578,8 @@ fn sendfile(a: &mut Args) -> Result<u64, Errno> {
     Ok(moved)
 }
 
+/// copy_file_range(2), between regular files. EINVAL if the two ranges of one file overlap. If a new position cannot be written
+/// it fails with EFAULT, although the bytes have been copied.
 fn copy_file_range(a: &mut Args) -> Result<u64, Errno> {
     let (input, output) = (real_file(a.int(0))?, real_file(a.int(2))?);
     if a.uint(5) != 0 {

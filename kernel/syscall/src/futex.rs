@@ -26,6 +26,9 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 const PRIVATE: u32 = nr::FUTEX_PRIVATE_FLAG;
 const REALTIME: u32 = nr::FUTEX_CLOCK_REALTIME;
 
+/// futex(2). The commands for priority inheritance fail with ENOSYS. A wait without a timeout that a signal interrupts is
+/// restarted as read(2) is; one with a timeout, see [`wait_until`]. A timeout in real time does not follow later steps of that
+/// clock.
 fn futex(a: &mut Args) -> Result<u64, Errno> {
     let (addr, op, value) = (a.get(0), a.uint(1), a.uint(2));
     let shared = op & PRIVATE == 0;

@@ -46,6 +46,7 @@ fn syslog(a: &mut Args) -> Result<u64, Errno> {
         READ_ALL => read_all(out, len as usize),
         READ_CLEAR => {
             let n = read_all(out, len as usize)?;
+            // What is printed between the two is cleared unread.
             CLEARED_TO.store(klog::end(), Ordering::Relaxed);
             Ok(n)
         }
@@ -66,7 +67,8 @@ fn unread_from() -> u64 {
     READ_TO.load(Ordering::Relaxed).max(klog::first())
 }
 
-/// Copies the positions `from..to` of the log to user memory at `out`; returns the number of bytes.
+/// Copies the positions `from..to` of the log to user memory at `out`; returns the number of bytes, fewer if only some can be
+/// written. EFAULT if a whole piece cannot.
 fn put(out: u64, mut from: u64, to: u64) -> Result<u64, Errno> {
     let mut buf = IoBuf::user(out, (to - from) as usize);
     let began = from;
@@ -97,7 +99,8 @@ fn read_all(out: u64, len: usize) -> Result<u64, Errno> {
 /// it cannot wake threads.
 const LOOK_NS: u64 = time::SECOND / 10;
 
-/// READ: copies what no READ has returned yet. Waits until there is something.
+/// READ: copies what no READ has returned yet. Waits until there is something. Two threads that read at once may get the same
+/// bytes.
 fn read_new(out: u64, len: usize) -> Result<u64, Errno> {
     loop {
         let (from, end) = (unread_from(), klog::end());

@@ -26,6 +26,7 @@ fn lockable(file: &File) -> Result<&LockSlot, FsError> {
         .ok_or(FsError::NoLocks)
 }
 
+/// flock(2). Without LOCK_NB it sleeps until it gets the lock, or a signal comes.
 fn flock(a: &mut Args) -> Result<u64, Errno> {
     let file = real_file(a.int(0))?;
     let (how, wait) = (a.uint(1) & !nr::LOCK_NB, a.uint(1) & nr::LOCK_NB == 0);

@@ -102,6 +102,11 @@ fn note_before_gap(
     })
 }
 
+/// Locks the range that mlock(2) is given, and with `populate` makes its pages present.
+///
+/// # Errors
+/// EPERM, EINVAL; ENOMEM beyond RLIMIT_MEMLOCK with nothing changed, for a gap with the part before it locked, and for pages
+/// that cannot be made present with all of it locked.
 fn lock_pages(a: &Args, populate: bool) -> Result<u64, Errno> {
     may_lock_any()?;
     let (start, len) = lock_range(a)?;

@@ -83,6 +83,7 @@ const KNOWN_FLAGS: u32 = nr::MAP_TYPE
     | nr::MAP_HUGETLB
     | nr::MAP_32BIT;
 
+/// mmap(2), with the checks in Linux's order. The mapping is made last, under the map's lock. Sleeps, also for memory.
 fn mmap(a: &mut Args) -> Result<u64, Errno> {
     let (len, prot, flags, offset) = (a.get(1), prot_from(a.get(2)), a.get(3) as u32, a.get(5));
     if offset % PAGE != 0 {
@@ -334,6 +335,7 @@ fn charge(process: &Process, len: u64, data: bool, over: Option<u64>) -> Result<
     charge_limited(process, len, (limit, data.then_some(data_limit)), over)
 }
 
+/// The rest of [`charge`] where there is a limit: that of all mappings, and that of data if it counts.
 #[cold]
 fn charge_limited(
     process: &Process,
@@ -364,6 +366,7 @@ fn munmap(a: &mut Args) -> Result<u64, Errno> {
 /// The protection bits that mprotect accepts.
 const PROT_BITS: u64 = (nr::PROT_READ | nr::PROT_WRITE | nr::PROT_EXEC | nr::PROT_SEM) as u64;
 
+/// mprotect(2). See [`protect`] for what has changed if it fails with EACCES or ENOMEM.
 fn mprotect(a: &mut Args) -> Result<u64, Errno> {
     let (start, bits) = (a.get(0), a.get(2));
     let grows = bits & u64::from(nr::PROT_GROWSDOWN | nr::PROT_GROWSUP);
@@ -463,6 +466,7 @@ pub(super) fn fitting(
     at - start
 }
 
+/// mremap(2), with the checks in Linux's order. A length of zero makes a second mapping of shared memory.
 fn mremap(a: &mut Args) -> Result<u64, Errno> {
     let (old, old_len, new_len, flags, to) =
         (a.get(0), a.get(1), a.get(2), a.get(3) as u32, a.get(4));

@@ -57,9 +57,12 @@ fn text(bytes: &[u8]) -> Result<String, Errno> {
     Ok(text)
 }
 
+/// mount(2), for callers with CAP_SYS_ADMIN. There is no MS_MOVE. A remount that fails with EBUSY, because a file is open for
+/// writing, may have changed the limits of a tmpfs already.
 fn mount(a: &mut Args) -> Result<u64, Errno> {
     const MAGIC: u32 = 0xc0ed_0000;
     let mut flags = a.get(3) as u32;
+    // Programs from before Linux 2.4 put this number into the upper half.
     if flags & 0xffff_0000 == MAGIC {
         flags &= 0xffff;
     }
@@ -214,6 +217,11 @@ fn tmpfs_settings(options: &[u8], limit: Option<u64>) -> Result<Settings, Errno>
     }
 }
 
+/// MS_BIND: mounts what `source` names at `target`, with the flags of its own mount: as on Linux, those of the call have no
+/// effect. Mounts below it are not bound, also with MS_REC.
+///
+/// # Errors
+/// ENOTDIR if one is a directory and the other is not; those of the lookups, and of the mount.
 fn bind(caller: &Caller, source: &[u8], target: &[u8], flags: u32) -> Result<u64, Errno> {
     let from = caller.find(at::FDCWD, source, 0, Want::FOLLOW)?;
     let over = caller.find(at::FDCWD, target, 0, Want::FOLLOW)?;
@@ -232,6 +240,8 @@ fn bind(caller: &Caller, source: &[u8], target: &[u8], flags: u32) -> Result<u64
     Ok(0)
 }
 
+/// umount2(2), for callers with CAP_SYS_ADMIN. MNT_FORCE has no effect. EBUSY only if the mount is still in use after a
+/// grace period, for which it sleeps.
 fn umount(a: &mut Args) -> Result<u64, Errno> {
     const FORCE: u32 = 1;
     const DETACH: u32 = 2;

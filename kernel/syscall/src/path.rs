@@ -163,6 +163,10 @@ fn nanos(sec: i64, nsec: i64) -> Nanos {
     sec.saturating_mul(1_000_000_000).saturating_add(nsec)
 }
 
+/// Sets the times of a file. The owner may set any; another one that may write to the file may set both to the present time.
+///
+/// # Errors
+/// EINVAL, EROFS; EACCES for the present times, EPERM for others.
 fn set_times(place: &Path, stamps: [Stamp; 2]) -> Result<u64, Errno> {
     let cred = Caller::now().cred;
     let inode = &place.dentry.inode;
@@ -366,6 +370,8 @@ fn unlink_at(dirfd: i32, path: u64, flags: u32) -> Result<u64, Errno> {
     Ok(0)
 }
 
+/// renameat2(2). There is no RENAME_WHITEOUT. The errors are in Linux's order: lookups, EXDEV for two mounts, EBUSY or EEXIST
+/// for a last component that is no name, EROFS, those of the names.
 fn rename_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result<u64, Errno> {
     let how = match flags {
         0 => RenameMode::Replace,
@@ -410,6 +416,8 @@ fn rename_at(from_fd: i32, from: u64, to_fd: i32, to: u64, flags: u32) -> Result
     Ok(0)
 }
 
+/// readlinkat(2). An empty path names the link that `dirfd` has been opened for (O_PATH). A text that is longer than `size` is
+/// cut.
 fn readlink_at(dirfd: i32, path: u64, out: u64, size: i32) -> Result<u64, Errno> {
     if size <= 0 {
         return Err(Errno::EINVAL);

@@ -79,7 +79,7 @@ fn wait(items: &mut Vec<Item>, deadline: Deadline) -> Result<usize, Errno> {
 }
 
 /// Reads a timeout from user memory: seconds, and parts of which a second has `unit`. A null pointer means no
-/// timeout.
+/// timeout. As on Linux, the microseconds of select(2) may be a second and more.
 ///
 /// # Errors
 /// EFAULT, EINVAL.
@@ -195,6 +195,11 @@ fn ppoll(a: &mut Args) -> Result<u64, Errno> {
 /// A struct pollfd: descriptor, events wanted, events found.
 type PollFd = u64;
 
+/// poll(2) with a deadline, without a restart.
+///
+/// # Errors
+/// EINVAL if the list is longer than RLIMIT_NOFILE; EFAULT, ENOMEM; ERESTARTNOHAND, with nothing written, if a signal came
+/// first.
 fn poll_list(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
     if u64::from(count) > fd_limit().min(NR_OPEN) {
         return Err(Errno::EINVAL);

@@ -157,6 +157,8 @@ fn read_strings(addr: u64, limit: usize) -> Result<(Strings, MemoryCharge), Errn
     Ok((strings, charge))
 }
 
+/// execve(2). As on Linux, EAGAIN if the caller has changed to a user with too many threads (RLIMIT_NPROC). If it succeeds, the
+/// registers in `a` are the new program's.
 fn execve(a: &mut Args) -> Result<u64, Errno> {
     let path = uaccess::read_cstr(a.get(0), uaccess::PATH_MAX).map_err(|e| match e {
         StrError::Fault => Errno::EFAULT,
@@ -303,6 +305,7 @@ fn kind_of(bits: u32) -> Kind {
     }
 }
 
+/// wait4(2). A child that has been waited for is gone also if its status or usage cannot be written, as on Linux.
 fn wait4(a: &mut Args) -> Result<u64, Errno> {
     let bits = a.uint(2);
     if bits & !(nr::WNOHANG | nr::WUNTRACED | nr::WCONTINUED | KINDS) != 0 {
@@ -332,6 +335,8 @@ fn wait4(a: &mut Args) -> Result<u64, Errno> {
     Ok(report.pid.into())
 }
 
+/// waitid(2), with Linux's fifth argument, the usage. Without a child to report (WNOHANG), the siginfo is all zeros. EFAULT as
+/// for wait4(2).
 fn waitid(a: &mut Args) -> Result<u64, Errno> {
     let bits = a.uint(3);
     let has = |b: u32| bits & b != 0;
@@ -548,6 +553,7 @@ fn reboot(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     match a.uint(2) {
+        // Files live in memory alone, so nothing is written out first.
         RESTART => hal::power::reboot(),
         HALT | POWER_OFF => hal::power::off(),
         CAD_ON | CAD_OFF => Ok(0),

@@ -132,6 +132,8 @@ const RESET_ON_FORK: u32 = 0x4000_0000;
 const FIFO: u32 = 1;
 const ROUND_ROBIN: u32 = 2;
 
+/// sched_setscheduler(2). As on Linux, only a privileged caller ends SCHED_RESET_ON_FORK, and takes a thread out of
+/// SCHED_IDLE if its RLIMIT_NICE forbids its nice value.
 fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
     if a.get(2) == 0 {
         return Err(Errno::EINVAL);

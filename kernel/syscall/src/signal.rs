@@ -55,6 +55,8 @@ fn signal_number(n: u32) -> Result<u8, Errno> {
     }
 }
 
+/// rt_sigaction(2). As on Linux, the action of SIGKILL or SIGSTOP may be asked for but not set, and a new action stays set if
+/// the old one cannot be written.
 fn rt_sigaction(a: &mut Args) -> Result<u64, Errno> {
     let signo = signal_number(a.uint(0))?;
     if a.get(3) != SET_LEN {
@@ -84,6 +86,8 @@ fn rt_sigaction(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
+/// rt_sigprocmask(2). As on Linux, `how` is not looked at if no set is given, and a new mask stays set if the old one cannot
+/// be written.
 fn rt_sigprocmask(a: &mut Args) -> Result<u64, Errno> {
     if a.get(3) != SET_LEN {
         return Err(Errno::EINVAL);
@@ -134,6 +138,8 @@ fn sleep_for_signal() -> Result<u64, Errno> {
     Err(Errno::ERESTARTNOHAND)
 }
 
+/// rt_sigtimedwait(2): takes a signal of the set, for which it sleeps. EAGAIN at the timeout, EINTR if another signal came.
+/// As on Linux, a signal that has been taken is lost if its siginfo cannot be written.
 fn rt_sigtimedwait(a: &mut Args) -> Result<u64, Errno> {
     if a.get(3) != SET_LEN {
         return Err(Errno::EINVAL);
@@ -185,6 +191,8 @@ fn rt_sigreturn(a: &mut Args) -> Result<u64, Errno> {
     Ok(a.rax)
 }
 
+/// sigaltstack(2). EPERM while the caller runs on the present stack, ENOMEM for one that is too small. As on Linux, the new one
+/// stays set if the old one cannot be written.
 fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
     const DISABLE: u32 = 2;
     const AUTODISARM: u32 = 1 << 31;
@@ -271,6 +279,7 @@ pub(super) fn process_of(number: u32) -> Result<Arc<Process>, Errno> {
         .ok_or(Errno::ESRCH)
 }
 
+/// kill(2). Any tid stands for its process, as on Linux.
 fn kill(a: &mut Args) -> Result<u64, Errno> {
     let pid = a.int(0);
     // Whom it is for counts before which signal it is.
@@ -360,6 +369,11 @@ fn tgkill(a: &mut Args) -> Result<u64, Errno> {
     })
 }
 
+/// Sends a signal to the thread `tid`, which must be one of process `tgid` if that is given; 0 asks for the permission check
+/// alone.
+///
+/// # Errors
+/// ESRCH, EINVAL, EPERM, in this order; EAGAIN if too many signals are queued.
 fn to_thread(
     tgid: Option<u32>,
     tid: u32,
@@ -401,6 +415,7 @@ fn user_info(addr: u64, signo: u8, to_self: bool) -> Result<SigInfo, Errno> {
     Ok(info)
 }
 
+/// rt_sigqueueinfo(2). As on Linux, the errors of the siginfo come before ESRCH, and that before EINVAL for the signal.
 fn rt_sigqueueinfo(a: &mut Args) -> Result<u64, Errno> {
     let signo = signal_or_zero(a.uint(1));
     let own = a.uint(0) == current().tid();

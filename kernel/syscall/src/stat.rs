@@ -111,6 +111,7 @@ fn stat_at(dirfd: i32, path: u64, out: u64, flags: u32) -> Result<u64, Errno> {
     put_stat(out, &attr_at(dirfd, path, flags)?)
 }
 
+/// statx(2). All basic fields are filled in, whatever the mask asks for.
 fn statx(a: &mut Args) -> Result<u64, Errno> {
     const BASIC: u32 = 0x7ff;
     const RESERVED: u32 = 0x8000_0000;
@@ -140,6 +141,7 @@ fn statx(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
+/// faccessat2(2). EROFS, and EACCES of a mount with `noexec`, come before the permissions, as on Linux.
 fn access_at(dirfd: i32, path: u64, want: u32, flags: u32) -> Result<u64, Errno> {
     let known = at::EACCESS | at::SYMLINK_NOFOLLOW | at::EMPTY_PATH;
     if want & !7 != 0 || flags & !known != 0 {

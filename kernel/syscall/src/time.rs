@@ -201,6 +201,8 @@ fn nanosleep(a: &mut Args) -> Result<u64, Errno> {
     relative_sleep(time::monotonic_ns().saturating_add(ns), a.get(1))
 }
 
+/// clock_nanosleep(2). The end of an absolute sleep on real time does not follow later steps of that clock. After a signal
+/// for which no handler runs, it goes on until the same end; see [`relative_sleep`] for the time that is left.
 fn clock_nanosleep(a: &mut Args) -> Result<u64, Errno> {
     let clock = a.uint(0);
     match clock {
