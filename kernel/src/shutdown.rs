@@ -75,7 +75,7 @@ fn end_the_rest(init: &Arc<Process>) -> usize {
     left
 }
 
-/// Performs all deferred work, on every CPU.
+/// Performs all deferred work, on every CPU. Sleeps for grace periods, until nothing is left.
 fn settle() {
     // A CPU stays in the space of the last program that ran there until it enters another one.
     on_each_cpu(active_space::leave);
@@ -92,7 +92,7 @@ fn settle() {
     on_each_cpu(leak::empty_caches);
 }
 
-/// Runs `work` on one CPU after the other, in the calling thread.
+/// Runs `work` on one CPU after the other, in the calling thread, which is bound to the last one afterwards.
 fn on_each_cpu(work: impl Fn()) {
     let me = current();
     for cpu in 0..hal::cpu::count() {
