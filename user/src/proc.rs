@@ -16,6 +16,14 @@ pub fn meminfo(key: &str) -> Option<u64> {
         .map(|kib| kib * 1024)
 }
 
+/// The reverse map that a Pantala kernel was built with.
+pub fn rmap() -> Option<String> {
+    let text = fs::read_to_string("/proc/pantala/design").ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("rmap="))
+        .map(str::to_owned)
+}
+
 /// The value of option `key` on the kernel's command line, with `%XX` decoded.
 ///
 /// A command with blanks and quotes survives any kernel's splitting of its command line that way.

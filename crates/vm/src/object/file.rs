@@ -85,7 +85,7 @@ impl Object {
     }
 
     /// Writes `len` bytes at `offset`: calls `copy` to fill one piece after another until it fills less than it is
-    /// given, or [`MAX_SIZE`] is reached. Returns the number of bytes written; the file grows to hold them.
+    /// given, or `MAX_SIZE` is reached. Returns the number of bytes written; the file grows to hold them.
     ///
     /// `copy` runs without a lock held and may sleep or fault, but the page is soft-busy: removals of it wait. The caller
     /// serialises writes beyond the end with each other and with truncation, by the file's own lock. A page that was made and
@@ -277,7 +277,7 @@ impl Object {
         Ok(())
     }
 
-    /// Sets the size, at most [`MAX_SIZE`], under the object's lock. Sleeping context: waits for pages that are held busy.
+    /// Sets the size, at most `MAX_SIZE`, under the object's lock. Sleeping context: waits for pages that are held busy.
     /// Pages beyond the new size are unmapped everywhere and freed, unless the file grows; accesses there fail with `Bus`,
     /// even if a private mapping has a copy. A private copy may stay mapped if a fault is just entering it. If the file
     /// grows, pages that were allocated beyond its end stay, as in Linux: they are zeroes.

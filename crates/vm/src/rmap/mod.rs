@@ -247,6 +247,17 @@ type Chosen = pv::PvObm;
 #[cfg(feature = "pv-stock")]
 type Chosen = pv::PvStock;
 
+/// The name of the reverse map in use, as a build chooses it.
+pub const NAME: &str = if cfg!(feature = "pv-obm") {
+    "pv-obm"
+} else if cfg!(feature = "pv-stock") {
+    "pv-stock"
+} else if cfg!(feature = "naive-rmap") {
+    "naive"
+} else {
+    "backings"
+};
+
 /// The reverse map in use.
 #[cfg(not(feature = "faulty-rmap"))]
 pub type Map = Chosen;

@@ -23,6 +23,7 @@ use super::tree::Tree;
 pub const ROOT: Tree = &[
     ("accounts", Fixed::Judged(|| Box::new(Accounts::shown()))),
     ("cpu", Fixed::Judged(|| Box::new(Cpus(sees_code())))),
+    ("design", Fixed::File(design)),
     ("locks", Fixed::File(locks)),
     ("node", Fixed::File(node)),
     (
@@ -70,6 +71,12 @@ impl DynFile for Accounts {
         });
         Ok(())
     }
+}
+
+/// With which of the designs to choose from the kernel was built.
+fn design(out: &mut Text) -> Result<()> {
+    put!(out, "rmap={}\n", vm::rmap::NAME);
+    Ok(())
 }
 
 /// Whether the caller may see which code the kernel runs.

@@ -251,3 +251,12 @@ pub fn file_with(bytes: &[u8]) -> Result<i32, String> {
     let _ = std::fs::remove_file(name);
     Ok(fd)
 }
+
+/// Other reverse maps than the default's do not look for pages that cannot be reached. Linux does.
+pub fn swept() -> Result<(), String> {
+    let other = user::proc::rmap().is_some_and(|name| name != "backings");
+    match other {
+        true => Err("skip: nothing looks for unreachable pages".into()),
+        false => Ok(()),
+    }
+}

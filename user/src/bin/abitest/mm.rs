@@ -2,6 +2,7 @@
 
 use crate::harness::*;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use user::proc;
 use user::sys::{self, mmap, munmap, peek, peek64, poke, poke64};
 
 /// An address beyond user space, with four as with five levels of page tables.
@@ -25,11 +26,8 @@ fn shared_words() -> Result<u64, i32> {
 
 /// Pages of free memory.
 fn free_pages() -> Result<u64, String> {
-    let text = std::fs::read_to_string("/proc/meminfo").map_err(|e| e.to_string())?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemFree:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.map(|kib| kib / 4)
-        .ok_or_else(|| "no MemFree in /proc/meminfo".into())
+    let bytes = proc::meminfo("MemFree").ok_or("no MemFree in /proc/meminfo")?;
+    Ok(bytes / PAGE)
 }
 
 fn words(base: u64) -> [u64; 4] {
@@ -61,10 +59,7 @@ fn poke_all(base: u64, value: u8) {
 
 /// Bytes of free memory.
 fn free_memory() -> Result<u64, i32> {
-    let text = std::fs::read_to_string("/proc/meminfo").map_err(|_| libc::EIO)?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemFree:"));
-    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.map(|kib| kib << 10).ok_or(libc::EIO)
+    proc::meminfo("MemFree").ok_or(libc::EIO)
 }
 
 /// Whether a condition becomes true in time. The promise is two seconds; a machine that shares its CPUs with others
@@ -431,6 +426,7 @@ tests! { "mm";
         is!(words(base), [20, 0, 0, 23]);
     }
     memory_that_parent_and_child_left_is_free_again {
+        swept()?;
         // The parent unmaps half of it and writes the other half; then the child ends.
         let base = ok!(filled(FEW_MIB));
         let before = ok!(free_memory());
@@ -443,6 +439,7 @@ tests! { "mm";
         is!([peek(base + HALF), peek(base + 2 * HALF - PAGE)], [8, 8]);
     }
     memory_that_both_have_written_anew_is_free_again {
+        swept()?;
         let base = ok!(filled(FEW_MIB));
         let before = ok!(free_memory());
         let child = ok!(sleeper_that(|| poke_all(base, 9)));
@@ -454,6 +451,7 @@ tests! { "mm";
         is!([peek(base), peek(base + FEW_MIB - PAGE)], [8, 8]);
     }
     memory_that_was_moved_and_unmapped_is_free_again {
+        swept()?;
         let (base, to) = (ok!(filled(FEW_MIB)), ok!(anon(HALF / PAGE)));
         let before = ok!(free_memory());
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
