@@ -131,8 +131,6 @@ impl Settings {
             _ if self.quick => "--iters 60 --chain 40 --sharers 6",
             // One CPU: chain and sharers as in the targets.
             Kind::Count => "--iters 1000 --chain 500 --sharers 127",
-            // Many machines: fewer repetitions.
-            _ if self.what == What::Rivals => "--iters 100 --chain 100 --sharers 16",
             _ => "--iters 250 --chain 150 --sharers 16",
         };
         let (large, mut cases): (Vec<_>, Vec<_>) = self
