@@ -16,7 +16,8 @@ pub struct SetIds {
 pub struct AfterExec {
     /// The credentials.
     pub cred: Cred,
-    /// The program has more privileges than its caller and must not trust its environment (AT_SECURE).
+    /// The program must not trust its environment (AT_SECURE): its effective ids differ from the real ones, or would if they had
+    /// not been denied.
     pub secure: bool,
     /// The caller's choices for the memory layout do not apply (personality(2)).
     pub plain_layout: bool,
@@ -29,9 +30,11 @@ pub struct AfterExec {
 impl Cred {
     /// The credentials of a process with these, after execve of a file that sets the ids `set`.
     ///
-    /// There are no file capabilities: only root's special treatment and the ambient set give any. `shared` is called
-    /// if the process would gain privileges; it returns whether another process shares state that the program relies on
-    /// as its own. Then the process gains nothing.
+    /// There are no file capabilities: only root's special treatment and the ambient set give any. `shared` is called, unless
+    /// `no_new_privs` is set, if the new effective ids differ from the real ones or capabilities would be gained; it returns
+    /// whether another process shares state that the program relies on as its own. If it does, or with `no_new_privs`, no
+    /// capability is gained beyond the ambient set, and the effective ids become the real ones; a caller with CAP_SETUID and
+    /// without `no_new_privs` keeps the new ids.
     pub fn after_exec(&self, set: SetIds, shared: impl FnOnce() -> bool) -> AfterExec {
         let mut new = self.clone();
         let set = if self.no_new_privs {

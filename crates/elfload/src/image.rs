@@ -104,7 +104,7 @@ impl Header {
 pub struct Segment {
     /// First address, not necessarily on a page boundary.
     pub vaddr: u64,
-    /// File offset of its bytes; equal to `vaddr` modulo the page size.
+    /// File offset of its bytes; equal to `vaddr` modulo the page size, unless `file_len` is 0.
     pub offset: u64,
     /// Bytes that are read from the file; at most `mem_len`.
     pub file_len: u64,
@@ -251,8 +251,8 @@ impl Image {
         {
             return Err(ElfError::Overlap);
         }
-        let table = p.p_offset..file_end;
-        if self.phdr_vaddr.is_none() && table.contains(&header.phoff) {
+        let in_file = p.p_offset..file_end;
+        if self.phdr_vaddr.is_none() && in_file.contains(&header.phoff) {
             self.phdr_vaddr = Some(p.p_vaddr + (header.phoff - p.p_offset));
         }
         self.align = self.align.max(p.p_align.min(1 << 30));

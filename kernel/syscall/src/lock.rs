@@ -158,11 +158,12 @@ fn requested(file: &FileRef, cmd: u32, raw: &Raw) -> Result<Lock, Errno> {
 }
 
 /// Sets a lock on `file`, which was open as descriptor `fd`, and waits for it if the command says so. A lock that this
-/// sets for a process ends when the process closes a descriptor of the file, also during the call. The caller holds no
-/// lock.
+/// sets for a process ends when the process closes a descriptor of the file; a close of `fd` during the call counts, one of
+/// another descriptor only once the lock is set. The caller holds no lock.
 ///
 /// # Errors
-/// As in fcntl(2); EBADF if another thread has closed the descriptor meanwhile.
+/// As in fcntl(2); EBADF if another thread has closed the descriptor meanwhile, or ENOLCK, and the lock stays, if it then cannot be
+/// cut out of a larger one.
 fn set(fd: i32, file: &FileRef, cmd: u32, wanted: Lock) -> Result<(), Errno> {
     let of_file = is_of_file(cmd);
     let locks = lockable(file)?;
@@ -177,8 +178,8 @@ fn set(fd: i32, file: &FileRef, cmd: u32, wanted: Lock) -> Result<(), Errno> {
     }
     let wait = matches!(cmd, nr::F_SETLKW | nr::F_OFD_SETLKW);
     lock::set(locks, Family::Ranges, wanted, wait, !of_file)?;
-    // Another thread may have closed the descriptor meanwhile. That close ended the process's locks on the file
-    // before this one was set, so this one is undone.
+    // Another thread may have closed the descriptor meanwhile. That close may have ended the process's locks on the
+    // file before this one was set, so this one is undone.
     if !of_file && !file_of(fd).is_ok_and(|now| FileRef::ptr_eq(&now, file)) {
         lock::unset(locks, Family::Ranges, &wanted)?;
         return Err(Errno::EBADF);

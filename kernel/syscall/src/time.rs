@@ -157,7 +157,7 @@ fn settimeofday(a: &mut Args) -> Result<u64, Errno> {
         0 => None,
         at => Some(read_timeval(at)?),
     };
-    // Of the time zone, which no program of today sets, only the bounds are known.
+    // The time zone, which no program of today sets, is not stored: only its bounds are checked.
     let zone = match a.get(1) {
         0 => [0; 2],
         at => UserPtr::<[i32; 2]>::new(at).read()?,

@@ -20,9 +20,9 @@ pub(super) struct Lookup<'p, E> {
     /// Number of entries of the leaf that begin at or below the address.
     pub count: usize,
     /// The next subtree above the leaf.
-    pub above: Option<ChildRef<'p, E>>,
+    pub subtree_above: Option<ChildRef<'p, E>>,
     /// The next subtree below the leaf.
-    pub below: Option<ChildRef<'p, E>>,
+    pub subtree_below: Option<ChildRef<'p, E>>,
 }
 
 /// An entry's position: its leaf and rank.
@@ -82,7 +82,7 @@ impl<'p, E: Extent + Send + Sync + 'static> Lookup<'p, E> {
                 rank,
             });
         }
-        let (node, rank) = self.below?;
+        let (node, rank) = self.subtree_below?;
         let mut branch = node.load(pin, rank)?;
         loop {
             match branch {
@@ -103,7 +103,7 @@ impl<'p, E: Extent + Send + Sync + 'static> Lookup<'p, E> {
                 rank: self.count,
             });
         }
-        let (node, rank) = self.above?;
+        let (node, rank) = self.subtree_above?;
         first(node.load(pin, rank)?, pin)
     }
 }

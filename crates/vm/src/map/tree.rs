@@ -205,7 +205,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
             }
             found.leaf.get(&pin, rank).into_iter().for_each(&mut *f);
         }
-        found.above.map(|(node, rank)| node.key(rank))
+        found.subtree_above.map(|(node, rank)| node.key(rank))
     }
 
     /// The position of `at`; `None` in an empty tree.
@@ -229,8 +229,8 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
                     return Some(Lookup {
                         leaf,
                         count,
-                        above,
-                        below,
+                        subtree_above: above,
+                        subtree_below: below,
                     });
                 }
             }
@@ -288,7 +288,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
         );
         if found.leaf.len() < FAN {
             self.len.store(self.len() + 1, Relaxed);
-            clear_of(found.above, end);
+            clear_of(found.subtree_above, end);
             let more = leaf_more(&*entry);
             found
                 .leaf
@@ -408,7 +408,7 @@ impl<E: Extent + Send + Sync + 'static> Tree<E> {
             return;
         };
         debug_assert_eq!(found.leaf.key(found.count - 1), start);
-        clear_of(found.above, entry.end());
+        clear_of(found.subtree_above, entry.end());
         let more = leaf_more(&*entry);
         found
             .leaf

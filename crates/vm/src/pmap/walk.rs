@@ -430,7 +430,8 @@ pub struct Mapped {
 }
 
 impl Table<'_> {
-    /// Marks the table dead if it is empty. The caller holds the lock of the table above.
+    /// Marks the table, of this level, dead if it is empty and not dead yet, under its own lock. Returns whether it did: then the
+    /// caller unlinks it. The caller holds the lock of the table above.
     fn kill_if_empty(&self, level: u8) -> bool {
         let kill = || {
             let empty = self.live() == 0 && !self.is_dead();

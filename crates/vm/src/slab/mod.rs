@@ -203,7 +203,8 @@ impl Slab {
         }
     }
 
-    /// Drains this CPU's cache if that was requested. Called by the idle loop and the clock tick.
+    /// Drains this CPU's cache if that was requested. Called by the idle loop, and by a thread that a clock tick has
+    /// interrupted, before it enters user mode; not by the tick's handler.
     #[inline]
     pub fn poll<M: Machine>(&self, machine: &M, frames: &PageAllocator, pin: &CpuPin) {
         if self.cpus.get(pin).drain.load(Relaxed) {

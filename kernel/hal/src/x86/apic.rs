@@ -81,14 +81,15 @@ pub(super) fn enable() {
             msr::write(msr::APIC_BASE, base);
         }
     }
-    write(REGISTER_LINT0, MASKED);
-    write(REGISTER_LINT1, DELIVERY_NMI);
-    write(REGISTER_TIMER, MASKED);
-    write(REGISTER_ERROR, 0);
+    // First: while it is disabled by this bit, as after INIT, all its local vectors are masked and stay so.
     write(
         REGISTER_SPURIOUS,
         SOFTWARE_ENABLE | u32::from(VECTOR_SPURIOUS),
     );
+    write(REGISTER_LINT0, MASKED);
+    write(REGISTER_LINT1, DELIVERY_NMI);
+    write(REGISTER_TIMER, MASKED);
+    write(REGISTER_ERROR, 0);
 }
 
 /// APIC id of this CPU.

@@ -8,8 +8,8 @@
 //!   segment does not show which GS base is loaded then: the word above their frame holds the address of the CPU's area, from
 //!   which they set GS, and they restore the old base at the end.
 //!
-//! The exit to user mode never faults: `trap::leave_to_user` has checked the instruction pointer, and segments and flags of a
-//! user frame cannot be set to invalid values.
+//! The exit to user mode never faults. Before `iretq`, `trap::leave_to_user` has checked the instruction pointer; `sysretq` goes
+//! only to the address that `syscall` itself has saved. Segments and flags of a user frame cannot be set to invalid values.
 use core::arch::{global_asm, naked_asm};
 
 use super::patch::clac;
@@ -155,7 +155,7 @@ syscall_entry:                      /* interrupts off and flags cleaned by SFMAS
     mov r11, [rsp + {FLAGS}]
     test edx, edx
     jnz syscall_full_frame
-    test r11d, 0x10100              /* sysret is no way to single-step */
+    test r11d, 0x10100              /* TF, RF: sysret is no way to single-step, and clears RF */
     jnz syscall_full_frame
     mov rcx, [rsp + {RIP}]
     mov rdi, [rsp + {RDI}]
