@@ -55,8 +55,8 @@ fn registers(f: &mut UserFrame) -> [&mut u64; 17] {
 /// Pushes a frame for the handler of `info`, and makes `frame` begin at the handler. Writes to user memory: may sleep.
 ///
 /// # Errors
-/// The action has no SA_RESTORER, the alternate stack that the thread is on has no room, or the memory cannot be written. `frame`
-/// and the alternate stack are unchanged.
+/// The action has no SA_RESTORER, the alternate stack that the thread is on or enters has no room, or the memory cannot be written.
+/// `frame` and the alternate stack are unchanged.
 pub(super) fn push(
     me: &Current,
     frame: &mut UserFrame,
@@ -69,12 +69,13 @@ pub(super) fn push(
     }
     let stack = me.altstack();
     let mut sp = frame.rsp.wrapping_sub(RED_ZONE);
-    if action.flags & SA_ONSTACK != 0 && stack.size != 0 && !stack.contains(frame.rsp) {
+    let enters = action.flags & SA_ONSTACK != 0 && stack.size != 0 && !stack.contains(sp);
+    if enters {
         sp = stack.sp.wrapping_add(stack.size);
     }
     let fp = sp.wrapping_sub(fpu::signal_size() as u64) & !63;
     let base = (fp.wrapping_sub(FRAME_BYTES) & !15).wrapping_sub(8);
-    if stack.contains(frame.rsp) && !stack.contains(base) {
+    if (enters || stack.contains(frame.rsp)) && !stack.contains(base) {
         // The alternate stack has no room for the frame.
         return Err(UserFault);
     }
