@@ -17,7 +17,7 @@ use super::group::Joined;
 use super::ids::{self, Id};
 use super::oom;
 use super::process::{self, Process, flag as pflag};
-use super::signal::{Shared, sig};
+use super::signal::{AltStack, Shared, sig};
 use super::space::SpaceUser;
 use super::user_thread::UserThread;
 use crate::{SignalExt, UserThreadExt};
@@ -318,9 +318,12 @@ fn new_thread(
     });
     // As in Linux: a child with its own memory keeps the alternate stack, and one for which the caller stands aside; another
     // thread of the same memory does not, since two would use one stack.
-    if !has(raw::CLONE_VM) || has(raw::CLONE_VFORK) {
-        new.set_altstack(me.altstack());
-    }
+    let keeps = !has(raw::CLONE_VM) || has(raw::CLONE_VFORK);
+    new.set_altstack(if keeps {
+        me.altstack()
+    } else {
+        AltStack::DISABLED
+    });
     if has(raw::CLONE_CHILD_CLEARTID) {
         new.user()
             .clear_child_tid

@@ -442,7 +442,7 @@ fn execve_drops_the_alternate_stack_and_fork_keeps_it() {
         };
         current().set_altstack(stack);
         run_child(move || assert_eq!(current().altstack(), stack));
-        thread(|| assert_eq!(current().altstack(), AltStack::NONE));
+        thread(|| assert_eq!(current().altstack(), AltStack::DISABLED));
         join_all();
         assert_eq!(current().altstack(), stack);
         exec();

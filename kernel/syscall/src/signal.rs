@@ -6,7 +6,7 @@ use abi::raw::general as nr;
 use cred::Cred;
 use hal::uaccess::UserPtr;
 use proc::process::Process;
-use proc::signal::{self, Action, AltStack, SendError, SigInfo, SigSet, code, sig};
+use proc::signal::{self, Action, AltStackError, SendError, SigInfo, SigSet, code, sig};
 use proc::{SignalExt, UserThreadExt, ids};
 use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
@@ -194,31 +194,16 @@ fn rt_sigreturn(a: &mut Args) -> Result<u64, Errno> {
 /// sigaltstack(2). EPERM while the caller runs on the present stack, ENOMEM for one that is too small. As on Linux, the new one
 /// stays set if the old one cannot be written.
 fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
-    const DISABLE: u32 = 2;
-    const AUTODISARM: u32 = 1 << 31;
-    /// Linux's MINSIGSTKSZ.
-    const MIN: u64 = 2048;
     let me = current();
     let sp = a.rsp;
     let old = me.altstack();
     if a.get(0) != 0 {
-        let [base, flags, size]: [u64; 3] = UserPtr::new(a.get(0)).read()?;
-        let flags = flags as u32;
-        if old.contains(sp) {
-            return Err(Errno::EPERM);
-        }
-        // SS_ONSTACK is accepted, as Linux does, and means nothing.
-        let new = match flags & !AUTODISARM {
-            DISABLE => AltStack::NONE,
-            0 | 1 if size < MIN => return Err(Errno::ENOMEM),
-            0 | 1 => AltStack {
-                sp: base,
-                size,
-                flags: flags & AUTODISARM,
-            },
-            _ => return Err(Errno::EINVAL),
-        };
-        me.set_altstack(new);
+        let new: [u64; 3] = UserPtr::new(a.get(0)).read()?;
+        signal::change_altstack(&me, sp, new).map_err(|e| match e {
+            AltStackError::InUse => Errno::EPERM,
+            AltStackError::Invalid => Errno::EINVAL,
+            AltStackError::Small => Errno::ENOMEM,
+        })?;
     }
     UserPtr::new(a.get(1)).write_if_some(&signal::altstack_words(&old, sp))?;
     Ok(0)

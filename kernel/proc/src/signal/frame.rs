@@ -8,7 +8,7 @@ use hal::{UserFrame, fpu, user};
 use task::current::Current;
 
 use super::action::{Action, SA_ONSTACK, SA_RESTORER, SA_SIGINFO};
-use super::altstack::{AltStack, SS_AUTODISARM, SS_DISABLE, SS_ONSTACK, altstack_words};
+use super::altstack::{AltStack, SS_AUTODISARM, change_altstack};
 use super::info::{SigFields, SigInfo};
 use super::set::SigSet;
 use super::thread::SignalExt;
@@ -69,13 +69,13 @@ pub(super) fn push(
     }
     let stack = me.altstack();
     let mut sp = frame.rsp.wrapping_sub(RED_ZONE);
-    let enters = action.flags & SA_ONSTACK != 0 && stack.size != 0 && !stack.contains(sp);
+    let enters = action.flags & SA_ONSTACK != 0 && stack.size != 0 && !stack.is_in_use(sp);
     if enters {
         sp = stack.sp.wrapping_add(stack.size);
     }
     let fp = sp.wrapping_sub(fpu::signal_size() as u64) & !63;
     let base = (fp.wrapping_sub(FRAME_BYTES) & !15).wrapping_sub(8);
-    if (enters || stack.contains(frame.rsp)) && !stack.contains(base) {
+    if (enters || stack.is_in_use(frame.rsp)) && !stack.contains(base) {
         // The alternate stack has no room for the frame.
         return Err(UserFault);
     }
@@ -87,7 +87,7 @@ pub(super) fn push(
     UserPtr::<u64>::new(base).write(&action.restorer)?;
     // As in Linux, whether or not the handler runs on it; sigreturn restores it.
     if stack.flags & SS_AUTODISARM != 0 {
-        me.set_altstack(AltStack::NONE);
+        me.set_altstack(AltStack::DISABLED);
     }
     frame.forget_syscall();
     frame.rsp = base;
@@ -112,7 +112,7 @@ fn write_context(
 ) -> Result<(), UserFault> {
     let mut words = [0u64; UCONTEXT_WORDS];
     words[uc::FLAGS] = UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS;
-    words[uc::STACK..uc::STACK + 3].copy_from_slice(&altstack_words(stack, frame.rsp));
+    words[uc::STACK..uc::STACK + 3].copy_from_slice(&[stack.sp, stack.flags.into(), stack.size]);
     let segments = frame.cs() & 0xffff | (frame.ss() & 0xffff) << 48;
     let (flags, error, vector) = (frame.flags(), frame.error, frame.vector);
     for (word, reg) in words[uc::REGS..].iter_mut().zip(registers(frame)) {
@@ -157,21 +157,9 @@ pub fn sigreturn(me: &Current, frame: &mut UserFrame) -> Result<(), UserFault> {
     // restart_syscall(2) does not continue a call that a handler interrupted. A call that is to be restarted is
     // restarted by the registers that were just restored.
     me.take_restart();
+    // As in Linux: by the rules of sigaltstack(2), so it does not change for a thread that goes on running on it.
     let [sp, flags, size] = [words[uc::STACK], words[uc::STACK + 1], words[uc::STACK + 2]];
-    let flags = flags as u32;
-    // As in Linux, the alternate stack does not change for a thread that goes on running on it.
-    if flags & SS_ONSTACK == 0 {
-        let stack = if flags & SS_DISABLE != 0 {
-            AltStack::NONE
-        } else {
-            AltStack {
-                sp,
-                size,
-                flags: flags & SS_AUTODISARM,
-            }
-        };
-        me.set_altstack(stack);
-    }
+    let _ = change_altstack(me, frame.rsp, [sp, flags, size]);
     me.set_blocked(SigSet(words[uc::SIGMASK]));
     if frame.rip >= hal::USER_END {
         return Err(UserFault);
