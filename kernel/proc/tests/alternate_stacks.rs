@@ -9,7 +9,7 @@ use abi::raw::general as raw;
 use hal::UserFrame;
 use hal::uaccess::UserPtr;
 use proc::SignalExt;
-use proc::signal::{AltStack, AltStackError, altstack_words, change_altstack, sig};
+use proc::signal::{AltStack, AltStackError, SigSet, altstack_words, change_altstack, sig};
 use signals::*;
 use task::current::current;
 
@@ -183,5 +183,24 @@ fn a_stack_that_is_too_small_is_refused_unless_it_is_set_already() {
         assert_eq!(change(STACK_TOP, [BASE, SS_DISABLE, 5]), Ok(()));
         assert_eq!(change(STACK_TOP, [0, 0, 0]), Err(AltStackError::Small));
         assert_eq!(words(STACK_TOP), [0, SS_DISABLE, 0]);
+    });
+}
+
+/// sigsuspend(2) with a bad stack pointer: the handler of SIGSEGV, on the alternate stack, returns to the mask from before.
+#[test]
+fn a_handler_that_cannot_begin_leaves_the_mask_from_before_a_call_to_be_restored() {
+    as_program(|| {
+        use_stack(BASE, SIZE, 0);
+        catch(USR1);
+        action(sig::SEGV, HANDLER, raw::SA_ONSTACK.into());
+        block(&[USR1, sig::SEGV]);
+        raise(USR1);
+        current().set_temporary_mask(SigSet::one(USR2));
+        let mut frame = computing_at(0x1000);
+        return_with(&mut frame);
+        assert!(handles(&frame, sig::SEGV));
+        assert_eq!(mask(), SigSet::of(&[USR2, sig::SEGV]));
+        handler_returns(&mut frame);
+        assert_eq!(mask(), SigSet::of(&[USR1, sig::SEGV]));
     });
 }

@@ -182,8 +182,8 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
         }
     }
     // The handler returns to the mask from before a temporary one.
-    let old_mask = if me.has(flag::RESTORE_MASK) {
-        me.clear(flag::RESTORE_MASK);
+    let temporary = me.has(flag::RESTORE_MASK);
+    let old_mask = if temporary {
         me.user().saved_mask.load(ksync::atomic::Ordering::Relaxed)
     } else {
         me.blocked().0
@@ -198,6 +198,9 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
             force(me, segv);
         }
         return;
+    }
+    if temporary {
+        me.clear(flag::RESTORE_MASK);
     }
     let mut mask = me.blocked().0 | action.mask;
     if action.flags & SA_NODEFER == 0 {
