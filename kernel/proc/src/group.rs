@@ -235,6 +235,21 @@ impl Group {
     }
 }
 
+/// The group of `p`, the caller's process, unless it is orphaned. Yields the CPU if `p` is moved meanwhile: the group that it has left,
+/// which it may have left empty, does not count. Costs as much as [`Group::is_orphaned`].
+pub fn unorphaned(p: &Process) -> Option<Arc<Group>> {
+    loop {
+        let group = p.group()?;
+        if !group.is_orphaned() {
+            return Some(group);
+        }
+        if p.pgid() == group.pgid() {
+            return None;
+        }
+        task::sched::yield_now();
+    }
+}
+
 /// Whether `parent` does job control for the group of `child`: it is in the same session, but in another group.
 pub(super) fn controls(parent: &Process, child: &Process) -> bool {
     parent.pgid() != child.pgid() && parent.sid() == child.sid()

@@ -100,9 +100,20 @@ pub(super) fn withdraw_group(group: &Group) {
 }
 
 impl Process {
-    /// The process group; `None` at a moment when setpgid or setsid moves the process, and once it has been reaped.
+    /// The process group; `None` for a process that is being made, and once it has been reaped.
     pub fn group(&self) -> Option<Arc<Group>> {
-        find_group(self.pgid())
+        loop {
+            let pgid = self.pgid();
+            if let Some(group) = find_group(pgid) {
+                return Some(group);
+            }
+            // A process that is reaped is marked before it leaves its group. Otherwise it was moved since its pgid was read: that is
+            // written before the old group can end.
+            if pgid == 0 || self.is_reaped() {
+                return None;
+            }
+            ksync::relax();
+        }
     }
 
     /// The session; `None` as for [`Process::group`].

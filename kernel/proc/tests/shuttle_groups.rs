@@ -20,7 +20,8 @@ use proc::ids;
 use proc::signal::sig;
 use proc::wait4::Children;
 use signals::{
-    ended, idle, idler, kill_group, kill_pid, next_event, poll_event, run_child, stop, until,
+    end, ended, idle, idler, kill_group, kill_pid, next_event, poll_event, run_child, stop,
+    stopped_by, thread, until,
 };
 use support::{clone, exited, fork, me, on, wait};
 use terminal::Numbered;
@@ -237,6 +238,27 @@ fn a_group_is_ended_by_one_of_two_threads() {
     });
 }
 
+/// The last member of a group is moved twice: the group that it leaves ends while the other thread looks for its session.
+#[test]
+fn a_process_is_in_a_session_while_it_leaves_a_group_that_ends() {
+    explore(3, || {
+        let pids = Pids::default();
+        let begin = |pids: &Pids| {
+            (0..2).for_each(|n| pids.set(n, leader()));
+            pids.set(2, idler());
+            assert_eq!(setpgid(pids.get(2), pids.get(0)), Ok(()));
+            assert_eq!(setpgid(pids.get(0), pids.get(1)), Ok(()));
+        };
+        let leaves = part(&pids, |pids| {
+            assert_eq!(setpgid(pids.get(2), pids.get(1)), Ok(()));
+        });
+        let leads = part(&pids, |pids| {
+            assert_eq!(setpgid(pids.get(2), pids.get(2)), Ok(()));
+        });
+        model(&pids, begin, vec![leaves, leads], &[2, 0, 1])
+    });
+}
+
 #[test]
 fn the_leader_of_a_session_stays_in_its_group() {
     explore(1, || {
@@ -365,6 +387,18 @@ fn a_stop_is_known_to_the_group_that_the_process_is_moved_to() {
         assert_eq!(setpgid(stops, stops), Ok(()));
         until(|| poll_event(Children::Pid(stops)).is_some());
         stops
+    });
+}
+
+/// A shell's child takes SIGTSTP while the shell moves it. Neither of its groups is orphaned.
+#[test]
+fn a_process_stops_while_it_leaves_a_group_that_ends() {
+    in_session(2, || {
+        let (moved, other) = (leader(), leader());
+        thread(move || assert_eq!(setpgid(moved, other), Ok(())));
+        kill_pid(moved, sig::TSTP).expect("a child");
+        until(|| poll_event(Children::Pid(moved)) == Some(stopped_by(sig::TSTP)));
+        [moved, other].into_iter().for_each(end);
     });
 }
 

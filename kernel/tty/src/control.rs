@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use cred::Cap;
 use proc::UserThreadExt;
-use proc::group::{Group, Session};
+use proc::group::{Group, Session, unorphaned};
 use proc::ids::{self, Id};
 use proc::process::Process;
 use proc::signal::{self, sig};
@@ -122,21 +122,13 @@ impl Tty {
             return Ok(());
         }
         let quiet = me.blocked().has(signo) || signal::action(p, signo).handler == SIG_IGN;
-        let Some(group) = p.group() else {
-            return Err(FsError::Io);
-        };
-        if signo == sig::TTIN {
-            if quiet || group.is_orphaned() {
-                return Err(FsError::Io);
-            }
-        } else {
-            if quiet {
-                return Ok(());
-            }
-            if group.is_orphaned() {
-                return Err(FsError::Io);
-            }
+        if quiet && signo != sig::TTIN {
+            return Ok(());
         }
+        if quiet {
+            return Err(FsError::Io);
+        }
+        let group = unorphaned(p).ok_or(FsError::Io)?;
         signal::signal_whole_group(&group, signo);
         Err(FsError::Interrupted)
     }

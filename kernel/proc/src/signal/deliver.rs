@@ -1,7 +1,5 @@
 //! Taking signals on the way to user mode.
 
-use alloc::sync::Arc;
-
 use abi::raw::general as nr;
 use abi::restart;
 use hal::UserFrame;
@@ -158,7 +156,7 @@ fn by_default(me: &Current, info: SigInfo) {
         Disposition::Stop => {
             let keyboard = info.signo != sig::STOP;
             // As POSIX says: nobody could continue the members of an orphaned group. So only SIGSTOP stops them.
-            if keyboard && p.group().is_none_or(|g: Arc<group::Group>| g.is_orphaned()) {
+            if keyboard && group::unorphaned(p).is_none() {
                 return;
             }
             stop::begin(me, info.signo);
