@@ -28,7 +28,7 @@ use task::wait::WaitQueue;
 use vfs::{FdTable, FsUse};
 
 use super::group::record::NO_SHARD;
-use super::itimer::state::{CpuTimers, RealSlot, set_cpu_limit};
+use super::itimer::state::{CpuTimers, RealSlot, prepare_cpu_limit, set_cpu_limit};
 use super::lock;
 use super::rlimit::{Resource, Rlimits};
 use super::signal::{Pending, Shared, SharedPending};
@@ -333,6 +333,7 @@ impl Process {
             sigpending: AtomicU32::new(sigpending),
             start_ns: task::time::monotonic_ns(),
         });
+        prepare_cpu_limit(&p.cpu_timers, cpu);
         set_cpu_limit(&p.cpu_timers, cpu);
         p
     }

@@ -33,7 +33,16 @@ impl CpuTimers {
     }
 }
 
-/// Makes the process that has `timers` get SIGXCPU and SIGKILL as RLIMIT_CPU says: `limit`, in seconds of CPU time.
+/// Allocates what [`set_cpu_limit`] needs for `limit`.
+pub(crate) fn prepare_cpu_limit(timers: &Once<Box<CpuTimers>>, limit: Limit) {
+    // The hard limit is no lower.
+    if limit.soft != rlimit::INFINITY {
+        timers.get_or_init(|| Box::new(CpuTimers::default()));
+    }
+}
+
+/// Makes the process that has `timers` get SIGXCPU and SIGKILL as RLIMIT_CPU says: `limit`, in seconds of CPU time. The caller has
+/// called [`prepare_cpu_limit`].
 pub(crate) fn set_cpu_limit(timers: &Once<Box<CpuTimers>>, limit: Limit) {
     // A process that has used more already gets the signal when one of its threads next checks the timers. 0 seconds become one
     // nanosecond, because 0 stands for never.
@@ -41,11 +50,10 @@ pub(crate) fn set_cpu_limit(timers: &Once<Box<CpuTimers>>, limit: Limit) {
         rlimit::INFINITY => 0,
         s => s.saturating_mul(time::SECOND).max(1),
     };
-    // The hard limit is no lower.
-    if timers.get().is_none() && limit.soft == rlimit::INFINITY {
+    // Otherwise there never was a limit, nor is there one now.
+    let Some(timers) = timers.get() else {
         return;
-    }
-    let timers = timers.get_or_init(|| Box::new(CpuTimers::default()));
+    };
     timers.warning.store(at(limit.soft), Ordering::SeqCst);
     timers.death.store(at(limit.hard), Ordering::SeqCst);
     timers.changed();

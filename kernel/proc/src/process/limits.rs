@@ -3,7 +3,7 @@
 use ksync::atomic::Ordering;
 
 use super::{Process, small};
-use crate::itimer::state::set_cpu_limit;
+use crate::itimer::state::{prepare_cpu_limit, set_cpu_limit};
 use crate::rlimit::{Limit, LimitError, Resource, Rlimits};
 
 impl Process {
@@ -50,6 +50,9 @@ impl Process {
     ) -> Result<Limit, LimitError> {
         // The first change of a limit allocates, which must not happen under the lock.
         let mut fresh = Rlimits::own();
+        if r == Resource::Cpu {
+            prepare_cpu_limit(&self.cpu_timers, new);
+        }
         let mut limits = self.limits.lock();
         let old = limits.get(r);
         limits.check(r, new, privileged)?;
@@ -58,12 +61,11 @@ impl Process {
         }
         limits.set(r, new);
         self.limits_changed.store(true, Ordering::Release);
-        drop(limits);
-        if r == Resource::Sigpending {
-            self.sigpending.store(small(new.soft), Ordering::Relaxed);
-        }
-        if r == Resource::Cpu {
-            set_cpu_limit(&self.cpu_timers, new);
+        // Under the lock: of two changes at once, the later one is in force.
+        match r {
+            Resource::Sigpending => self.sigpending.store(small(new.soft), Ordering::Relaxed),
+            Resource::Cpu => set_cpu_limit(&self.cpu_timers, new),
+            _ => {}
         }
         Ok(old)
     }
