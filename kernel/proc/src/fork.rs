@@ -82,7 +82,7 @@ fn check(a: &CloneArgs) -> Result<(), ForkError> {
 /// and with CLONE_VFORK until the child leaves the caller's memory, or the caller is killed.
 ///
 /// # Errors
-/// [`ForkError`]: nothing has been made, but the word of CLONE_PARENT_SETTID may have been written.
+/// [`ForkError`]: nothing has been made, and no tid is stored.
 pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     check(args)?;
     let has = |f: u32| args.flags & u64::from(f) != 0;
@@ -111,12 +111,12 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     };
     let new = new_thread(args, frame, id, &process, crowded)?;
     let tid = new.tid();
-    if has(raw::CLONE_PARENT_SETTID) {
-        // Before the new thread can run. Linux ignores a bad address, too.
-        let _ = UserPtr::<u32>::new(args.parent_tid).write(&tid);
-    }
-    if has(raw::CLONE_CHILD_SETTID) {
-        set_child_tid(&process, args, tid);
+    if has(raw::CLONE_CHILD_SETTID)
+        && !has(raw::CLONE_VM)
+        && let Some(space) = process.space()
+    {
+        // Linux ignores a bad address, too.
+        let _ = mem::write_at(&space, args.child_tid, &tid.to_ne_bytes());
     }
     let gate = (has(raw::CLONE_VFORK) && !has(raw::CLONE_THREAD)).then(|| {
         process.vfork_done.shut.store(true, Ordering::SeqCst);
@@ -133,6 +133,7 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         me.process().child_wait.wake_all();
     }
     charge.keep();
+    store_tid(args, tid);
     sched::start(&new);
     if has(raw::CLONE_VFORK) {
         stand_aside(gate, new);
@@ -162,12 +163,14 @@ fn undo(process: &Process) {
     process.clear_program();
 }
 
-/// CLONE_CHILD_SETTID: writes the tid into the child's memory, which the caller may not share.
-fn set_child_tid(process: &Process, args: &CloneArgs, tid: u32) {
-    if args.flags & u64::from(raw::CLONE_VM) != 0 {
+/// Writes the tid of the new thread, which does not run yet, into the caller's memory. Linux ignores a bad address, too.
+fn store_tid(args: &CloneArgs, tid: u32) {
+    let has = |f: u32| args.flags & u64::from(f) != 0;
+    if has(raw::CLONE_PARENT_SETTID) {
+        let _ = UserPtr::<u32>::new(args.parent_tid).write(&tid);
+    }
+    if has(raw::CLONE_CHILD_SETTID) && has(raw::CLONE_VM) {
         let _ = UserPtr::<u32>::new(args.child_tid).write(&tid);
-    } else if let Some(space) = process.space() {
-        let _ = mem::write_at(&space, args.child_tid, &tid.to_ne_bytes());
     }
 }
 

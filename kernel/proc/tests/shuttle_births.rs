@@ -9,15 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use abi::raw::general as raw;
+use hal::uaccess::UserPtr;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
-use proc::fork::ForkError;
+use proc::fork::{CloneArgs, ForkError};
 use proc::group::setpgid;
 use proc::reaper::set_subreaper;
 use proc::signal::{self, SigInfo, SigSet, code, sig};
 use proc::wait4::{Children, WaitError};
 use proc::{Process, UserThreadExt, ids};
-use signals::{USR1, block, catch, default, idle, ignore, kill_group, run_child, thread, until};
-use support::{clone, exited, fork, kill, me, nap, on, poll, user_mode, wait};
+use signals::{
+    STACK_TOP, USR1, block, catch, default, exec, idle, ignore, kill_group, run_child, thread,
+    until,
+};
+use support::{clone, clone_with, exited, fork, kill, me, nap, on, poll, user_mode, wait};
 use task::current::current;
 
 /// The tasks of the model checker: the test, two CPUs' first threads, the boot thread, init, and what init makes.
@@ -313,22 +317,26 @@ fn a_wait_for_a_sibling_that_is_being_made_ends() {
     });
 }
 
+/// What clone(2) returns.
+type Made = Result<u32, ForkError>;
+
 /// One thread forks. Another one finds the child while it is being made and sends a signal to the group, so that it is not made
-/// after all. Then it does something with the child, and is told whether the fork has returned. Returns how many children were
-/// not made.
-fn refuse(then: fn(&Process, &AtomicU32)) -> u32 {
+/// after all. Then it does something with the child, and is told whether the fork has returned. Before that the process prepares
+/// itself. Returns how many children were not made.
+fn refuse(prepare: fn(), make: fn() -> Made, then: fn(&Process, &AtomicU32)) -> u32 {
     let refused = Arc::new(AtomicUsize::new(0));
     let count = refused.clone();
     vm_host::one_stop::everywhere(INIT + 2, move || {
         let count = count.clone();
         on(2, move || {
             run_child(move || {
+                prepare();
                 assert_eq!(setpgid(me().pid(), me().pid()), Ok(()));
                 catch(USR1);
                 let (done, count) = (Arc::new(AtomicU32::new(0)), count.clone());
                 let theirs = done.clone();
                 thread(move || {
-                    if let Err(why) = clone(0, || 3) {
+                    if let Err(why) = make() {
                         assert_eq!(why, ForkError::Signal);
                         count.fetch_add(1, SeqCst);
                     }
@@ -352,9 +360,33 @@ fn refuse(then: fn(&Process, &AtomicU32)) -> u32 {
     refused.load(SeqCst) as u32
 }
 
+fn nothing() {}
+
+/// CLONE_PARENT_SETTID, and CLONE_CHILD_SETTID in memory that both have: the words stay as they are.
+#[test]
+fn the_tid_of_a_child_that_is_not_made_is_stored_nowhere() {
+    const WORD: u64 = STACK_TOP - 64;
+    let make = || {
+        let flags = raw::CLONE_VM | raw::CLONE_PARENT_SETTID | raw::CLONE_CHILD_SETTID;
+        let args = CloneArgs {
+            flags: flags.into(),
+            exit_signal: sig::CHLD,
+            parent_tid: WORD,
+            child_tid: WORD + 4,
+            ..CloneArgs::default()
+        };
+        let made = clone_with(&args, 0, || 3);
+        let words: [u32; 2] = UserPtr::new(WORD).read().expect("the program's stack");
+        assert_eq!(words, [made.unwrap_or(0); 2]);
+        made
+    };
+    assert!(refuse(exec, make, |_, _| {}) > 0);
+}
+
 #[test]
 fn a_wait_for_a_child_that_a_fork_does_not_publish_ends() {
-    let refused = refuse(|child, _| {
+    let make = || clone(0, || 3);
+    let refused = refuse(nothing, make, |child, _| {
         let ended = wait(Children::Pid(child.pid()));
         // If it has been made, the signal may end it.
         let made = ended.map(|(pid, _)| pid == child.pid());
@@ -368,7 +400,8 @@ fn a_wait_for_a_child_that_a_fork_does_not_publish_ends() {
 
 #[test]
 fn the_space_of_a_process_that_is_not_made_goes_while_another_looks() {
-    let refused = refuse(|child, done| {
+    let make = || clone(0, || 3);
+    let refused = refuse(nothing, make, |child, done| {
         for _ in 0..200 {
             drop(child.space());
             hal::cpu::relax();
