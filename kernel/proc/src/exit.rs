@@ -4,7 +4,6 @@ use alloc::sync::Arc;
 use ksync::atomic::Ordering;
 
 use ksync::CpuPin;
-use mem::epoch;
 use task::current::{Current, current};
 use task::park::{Deadline, Interruptible, Step, park};
 use task::thread::{Thread, flag};
@@ -509,7 +508,6 @@ fn exit_code(status: u32) -> (i32, i32) {
 
 /// Withdraws the tid of a thread that has left its CPU for the last time. Called with interrupts and preemption off.
 /// The thread's memory is freed after a grace period: other CPUs may be reading it.
-pub(super) fn release_dead(pin: &CpuPin, t: &Thread) {
-    let _ = (pin, epoch());
+pub(super) fn release_dead(_pin: &CpuPin, t: &Thread) {
     task::ids::withdraw(t);
 }

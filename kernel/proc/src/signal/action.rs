@@ -12,7 +12,6 @@ use crate::lock;
 pub const SA_NOCLDSTOP: u64 = 1;
 /// Children that end do not become zombies.
 pub const SA_NOCLDWAIT: u64 = 2;
-pub(super) const SA_SIGINFO: u64 = 4;
 pub(super) const SA_RESTORER: u64 = 0x0400_0000;
 pub(super) const SA_ONSTACK: u64 = 0x0800_0000;
 pub(super) const SA_RESTART: u64 = 0x1000_0000;

@@ -7,7 +7,7 @@ use hal::uaccess::{UserFault, UserPtr};
 use hal::{UserFrame, fpu, user};
 use task::current::Current;
 
-use super::action::{Action, SA_ONSTACK, SA_RESTORER, SA_SIGINFO};
+use super::action::{Action, SA_ONSTACK, SA_RESTORER};
 use super::altstack::{AltStack, SS_AUTODISARM, change_altstack};
 use super::info::{SigFields, SigInfo};
 use super::set::SigSet;
@@ -93,8 +93,8 @@ pub(super) fn push(
     frame.rsp = base;
     frame.rip = action.handler;
     frame.rdi = u64::from(info.signo);
-    let siginfo_wanted = action.flags & SA_SIGINFO != 0 || action.flags & SA_RESTORER != 0;
-    frame.rsi = if siginfo_wanted { siginfo } else { 0 };
+    // Also without SA_SIGINFO, as in Linux.
+    frame.rsi = siginfo;
     frame.rdx = base + 8;
     frame.rax = 0;
     // The ABI wants the direction flag clear on entry; single-stepping ends here, and RF goes, too, as in Linux.
