@@ -1,0 +1,170 @@
+//! What readers get, the echo and the signals, for given input and settings.
+
+use super::*;
+
+struct T {
+    l: Ldisc,
+    wire: Vec<u8>,
+    signals: Vec<TtySignal>,
+}
+
+impl T {
+    fn new() -> Self {
+        T {
+            l: Ldisc::new(),
+            wire: Vec::new(),
+            signals: Vec::new(),
+        }
+    }
+    fn with(edit: impl FnOnce(&mut Termios)) -> Self {
+        let mut t = T::new();
+        let mut s = *t.l.termios();
+        edit(&mut s);
+        t.l.set_termios(s);
+        t
+    }
+    fn type_in(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            let wire = &mut self.wire;
+            self.signals.extend(self.l.input(b, &mut |b| wire.push(b)));
+        }
+    }
+    fn line(&mut self) -> Option<Vec<u8>> {
+        let mut b = [0; BUFFER];
+        self.l.take(&mut b).map(|n| b[..n].to_vec())
+    }
+}
+
+#[test]
+fn a_line_is_readable_only_when_complete() {
+    let mut t = T::new();
+    t.type_in(b"ab");
+    assert_eq!(t.line(), None);
+    t.type_in(b"c\rnext");
+    assert_eq!(t.line().unwrap(), b"abc\n");
+    assert_eq!(t.line(), None);
+    assert_eq!(t.wire, b"abc\r\nnext");
+}
+
+#[test]
+fn short_reads_continue_the_line() {
+    let mut t = T::new();
+    t.type_in(b"abcd\n");
+    let mut b = [0; 3];
+    assert_eq!(t.l.take(&mut b), Some(3));
+    assert_eq!(t.line().unwrap(), b"d\n");
+}
+
+#[test]
+fn erase_word_kill() {
+    let mut t = T::new();
+    t.type_in(b"abx\x7fc foo bar\x17\x17z\n");
+    assert_eq!(t.line().unwrap(), b"abc z\n");
+    t.type_in(b"rubbish\x15good\n");
+    assert_eq!(t.line().unwrap(), b"good\n");
+    let mut t = T::new();
+    t.type_in(b"a\x7f\x7f");
+    assert_eq!(t.wire, b"a\x08 \x08");
+}
+
+#[test]
+fn utf8_erase_removes_a_character() {
+    let mut t = T::with(|s| s.iflag |= iflag::IUTF8);
+    t.type_in("aé\x7fb\n".as_bytes());
+    assert_eq!(t.line().unwrap(), b"ab\n");
+}
+
+#[test]
+fn erased_tab_goes_back_to_its_start() {
+    let mut t = T::new();
+    t.type_in(b"ab\t");
+    t.wire.clear();
+    t.type_in(b"\x7f");
+    assert_eq!(t.wire, [8; 6]);
+}
+
+#[test]
+fn end_of_file() {
+    let mut t = T::new();
+    t.type_in(b"\x04");
+    assert_eq!(t.line().unwrap(), b"");
+    t.type_in(b"part\x04");
+    assert_eq!(t.line().unwrap(), b"part");
+    assert_eq!(t.line(), None);
+}
+
+#[test]
+fn signals_flush_and_echo() {
+    let mut t = T::new();
+    t.type_in(b"junk\x03ok\n");
+    assert_eq!(t.signals, [TtySignal::Interrupt]);
+    assert_eq!(t.line().unwrap(), b"ok\n");
+    assert_eq!(t.wire, b"junk^Cok\r\n");
+    let mut t = T::with(|s| s.lflag &= !lflag::ISIG);
+    t.type_in(b"\x03\n");
+    assert!(t.signals.is_empty());
+    assert_eq!(t.line().unwrap(), b"\x03\n");
+}
+
+#[test]
+fn literal_next() {
+    let mut t = T::new();
+    t.type_in(b"a\x16\x03b\n");
+    assert!(t.signals.is_empty());
+    assert_eq!(t.line().unwrap(), b"a\x03b\n");
+}
+
+#[test]
+fn raw_mode_passes_everything() {
+    let mut t = T::with(|s| {
+        s.lflag = 0;
+        s.iflag = 0;
+    });
+    t.type_in(b"\x03\r\x7f");
+    assert_eq!(t.line().unwrap(), b"\x03\r\x7f");
+    assert!(t.wire.is_empty());
+}
+
+#[test]
+fn leaving_line_mode_releases_the_partial_line() {
+    let mut t = T::new();
+    t.type_in(b"abc");
+    let mut s = *t.l.termios();
+    s.lflag &= !lflag::ICANON;
+    t.l.set_termios(s);
+    assert_eq!(t.line().unwrap(), b"abc");
+}
+
+#[test]
+fn overlong_line_keeps_room_for_its_end() {
+    let mut t = T::new();
+    t.type_in(&vec![b'x'; 2 * BUFFER]);
+    t.type_in(b"\n");
+    let line = t.line().unwrap();
+    assert_eq!(line.len(), BUFFER);
+    assert_eq!(line[BUFFER - 1], b'\n');
+}
+
+#[test]
+fn flow_control() {
+    let mut t = T::new();
+    t.type_in(b"\x13");
+    assert!(t.l.stopped());
+    t.type_in(b"\x11");
+    assert!(!t.l.stopped());
+    assert_eq!(t.line(), None);
+}
+
+#[test]
+fn output_processing() {
+    let mut t = T::with(|s| s.oflag |= oflag::XTABS);
+    let wire = &mut t.wire;
+    t.l.output(b"a\tb\n", &mut |b| wire.push(b));
+    assert_eq!(t.wire, b"a       b\r\n");
+}
+
+#[test]
+fn termios_bytes_round_trip() {
+    let t = Termios::fresh();
+    assert_eq!(Termios::from_bytes(&t.to_bytes()), t);
+}
