@@ -141,14 +141,16 @@ impl Ldisc {
         self.write = self.write.wrapping_add(1);
     }
 
-    /// Takes input: in line mode at most one line, else all that fits.
+    /// Takes input: in line mode at most one line, else all that fits. Returns the number of bytes, and whether they end a line
+    /// in line mode, so that a read returns them without more.
     ///
-    /// `None` if there is nothing (the caller waits); `Some(0)` is end of file. What does not fit stays, also such an end.
-    pub fn take(&mut self, out: &mut [u8]) -> Option<usize> {
+    /// `None` if there is nothing (the caller waits); 0 bytes are end of file. What does not fit stays. The mark of an end of
+    /// file goes with the bytes before it, but one that nothing comes before stays if `out` is empty.
+    pub fn take(&mut self, out: &mut [u8]) -> Option<(usize, bool)> {
         if self.available() == 0 {
             return None;
         }
-        let mut n = 0;
+        let (mut n, mut ended) = (0, false);
         while n < out.len() && self.read != self.line {
             let i = self.read;
             let byte = self.buf[Self::slot(i)];
@@ -160,12 +162,23 @@ impl Ldisc {
                     out[n] = byte;
                     n += 1;
                 }
+                ended = true;
                 break;
             }
             out[n] = byte;
             n += 1;
         }
-        Some(n)
+        if n > 0 && !ended && self.is_mark(self.read) {
+            self.mark(self.read, false);
+            self.read = self.read.wrapping_add(1);
+            ended = true;
+        }
+        Some((n, ended))
+    }
+
+    /// Whether the next byte to be taken, at `i`, is the mark of an end of file.
+    fn is_mark(&self, i: u32) -> bool {
+        i != self.line && self.termios.canonical() && self.is_end(i) && self.buf[Self::slot(i)] == 0
     }
 
     fn is_cc(&self, index: usize, b: u8) -> bool {

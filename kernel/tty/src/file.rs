@@ -180,15 +180,14 @@ impl Reading<'_, '_> {
     fn step(&mut self) -> Step<Result<usize>> {
         loop {
             let want = self.buf.remaining().min(PIECE);
-            let (taken, canonical) = {
+            let taken = {
                 let mut line = self.file.tty.line.lock();
                 if self.file.is_deaf(&line) {
                     return Step::Done(Ok(self.done));
                 }
-                let taken = line.ldisc.take(&mut self.piece[..want]);
-                (taken, line.ldisc.termios().canonical())
+                line.ldisc.take(&mut self.piece[..want])
             };
-            let Some(n) = taken else {
+            let Some((n, ended)) = taken else {
                 break;
             };
             if n == 0 {
@@ -199,7 +198,7 @@ impl Reading<'_, '_> {
                 Err(e) if self.done == 0 => return Step::Done(Err(e.into())),
                 Err(_) => return Step::Done(Ok(self.done)),
             }
-            if self.buf.remaining() == 0 || canonical && (n < want || self.piece[n - 1] == b'\n') {
+            if self.buf.remaining() == 0 || ended {
                 return Step::Done(Ok(self.done));
             }
         }

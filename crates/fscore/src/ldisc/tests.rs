@@ -31,7 +31,7 @@ impl T {
     }
     fn line(&mut self) -> Option<Vec<u8>> {
         let mut b = [0; BUFFER];
-        self.l.take(&mut b).map(|n| b[..n].to_vec())
+        self.l.take(&mut b).map(|(n, _)| b[..n].to_vec())
     }
 }
 
@@ -51,8 +51,49 @@ fn short_reads_continue_the_line() {
     let mut t = T::new();
     t.type_in(b"abcd\n");
     let mut b = [0; 3];
-    assert_eq!(t.l.take(&mut b), Some(3));
+    assert_eq!(t.l.take(&mut b), Some((3, false)));
     assert_eq!(t.line().unwrap(), b"d\n");
+}
+
+/// What reads of three bytes, of which each ends a line or not, get.
+fn threes(t: &mut T) -> Vec<(Vec<u8>, bool)> {
+    let mut b = [0; 3];
+    let mut reads = Vec::new();
+    while let Some((n, ended)) = t.l.take(&mut b) {
+        reads.push((b[..n].to_vec(), ended));
+    }
+    reads
+}
+
+#[test]
+fn a_read_that_ends_at_an_end_of_file_takes_its_mark() {
+    for (typed, reads) in [
+        (&b"abc\x04"[..], &[(&b"abc"[..], true)][..]),
+        (b"abc\x04\x04", &[(b"abc", true), (b"", true)]),
+        (
+            b"abc\x04def\n",
+            &[(b"abc", true), (b"def", false), (b"\n", true)],
+        ),
+        (b"ab\n\x04", &[(b"ab\n", true), (b"", true)]),
+        (b"abcd\x04", &[(b"abc", false), (b"d", true)]),
+        // A zero byte that was typed is no mark.
+        (b"abc\x16\0\x04", &[(b"abc", false), (b"\0", true)]),
+        (b"abc\x16\0\n", &[(b"abc", false), (b"\0\n", true)]),
+    ] {
+        let mut t = T::new();
+        t.type_in(typed);
+        let expected: Vec<_> = reads.iter().map(|&(b, end)| (b.to_vec(), end)).collect();
+        assert_eq!(threes(&mut t), expected, "{typed:?}");
+    }
+}
+
+#[test]
+fn a_read_of_nothing_leaves_an_end_of_file() {
+    let mut t = T::new();
+    t.type_in(b"\x04");
+    assert_eq!(t.l.take(&mut []), Some((0, false)));
+    assert_eq!(t.line().unwrap(), b"");
+    assert_eq!(t.line(), None);
 }
 
 #[test]
