@@ -338,15 +338,30 @@ impl Ldisc {
         Some(self.buf[Self::slot(self.write)])
     }
 
-    /// Removes the last character of the line being edited.
-    fn erase(&mut self, wire: &mut dyn FnMut(u8)) {
+    /// Takes the last character off the line being edited; returns its first byte.
+    fn pop_char(&mut self) -> Option<u8> {
         let utf8 = self.termios.iflag & iflag::IUTF8 != 0;
         while let Some(b) = self.pop() {
-            if utf8 && b & 0xc0 == 0x80 {
-                continue;
+            if !utf8 || b & 0xc0 != 0x80 {
+                return Some(b);
             }
+        }
+        None
+    }
+
+    /// Removes the last character of the line being edited, and wipes it from the screen.
+    fn rub_out(&mut self, wire: &mut dyn FnMut(u8)) {
+        if let Some(b) = self.pop_char() {
             self.wipe(b, wire);
-            break;
+        }
+    }
+
+    /// As [`rub_out`](Self::rub_out), for ERASE itself: without ECHOE, shows that character instead of wiping.
+    fn erase(&mut self, wire: &mut dyn FnMut(u8)) {
+        if self.termios.lflag & lflag::ECHOE != 0 {
+            self.rub_out(wire);
+        } else if self.pop_char().is_some() {
+            self.echo(self.termios.cc[cc::VERASE], wire);
         }
     }
 
@@ -359,15 +374,21 @@ impl Ldisc {
                 break;
             }
             seen |= word;
-            self.erase(wire);
+            self.rub_out(wire);
         }
     }
 
+    /// Removes the line being edited, if there is any of it. It is wiped from the screen only with ECHOKE, ECHOK and ECHOE, as
+    /// in Linux.
     fn kill(&mut self, b: u8, wire: &mut dyn FnMut(u8)) {
+        const WIPES: u32 = lflag::ECHOKE | lflag::ECHOK | lflag::ECHOE;
         let l = self.termios.lflag;
-        if self.echoes() && l & lflag::ECHOKE != 0 && l & lflag::ECHOE != 0 {
+        if self.write == self.line {
+            return;
+        }
+        if l & WIPES == WIPES {
             while self.write != self.line {
-                self.erase(wire);
+                self.rub_out(wire);
             }
             return;
         }
@@ -390,14 +411,9 @@ impl Ldisc {
     }
 
     /// Removes an erased character, whose first byte is `b`, from the screen: a tab back to the column where the line ends
-    /// now. Without ECHOE, shows the ERASE character instead.
+    /// now.
     fn wipe(&mut self, b: u8, wire: &mut dyn FnMut(u8)) {
         if !self.echoes() {
-            return;
-        }
-        if self.termios.lflag & lflag::ECHOE == 0 {
-            let shown = self.termios.cc[cc::VERASE];
-            self.echo(shown, wire);
             return;
         }
         let width = if b == b'\t' {

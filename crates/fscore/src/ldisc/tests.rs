@@ -108,6 +108,50 @@ fn erase_word_kill() {
     assert_eq!(t.wire, b"a\x08 \x08");
 }
 
+/// What is echoed to each of `typed`, without the local flags `off`.
+fn echoes(off: u32, typed: &[&[u8]]) -> Vec<String> {
+    let mut t = T::with(|s| s.lflag &= !off);
+    typed
+        .iter()
+        .map(|bytes| {
+            t.wire.clear();
+            t.type_in(bytes);
+            String::from_utf8_lossy(&t.wire).into_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn a_word_is_wiped_whether_or_not_a_character_would_be() {
+    const BAR: &str = "\x08 \x08\x08 \x08\x08 \x08";
+    let typed: [&[u8]; 5] = [b"foo bar", b"\x7f", b"r\x17", b"\x7f", b"\x17"];
+    assert_eq!(
+        echoes(lflag::ECHOE, &typed),
+        ["foo bar", "^?", &format!("r{BAR}"), "^?", BAR]
+    );
+    assert_eq!(echoes(lflag::ECHOE, &[b"\x7f", b"\x17"]), ["", ""]);
+    assert_eq!(echoes(lflag::ECHO, &typed), [""; 5]);
+}
+
+#[test]
+fn a_line_is_wiped_only_with_all_three_flags() {
+    const KILL: &[u8] = b"\x15";
+    for (off, shown) in [
+        (0, "\x08 \x08\x08 \x08"),
+        (lflag::ECHOE, "^U\r\n"),
+        (lflag::ECHOK, "^U"),
+        (lflag::ECHOKE, "^U\r\n"),
+        (lflag::ECHOE | lflag::ECHOK, "^U"),
+        (lflag::ECHOKE | lflag::ECHOK, "^U"),
+        (lflag::ECHO, ""),
+    ] {
+        let typed = if off & lflag::ECHO == 0 { "ab" } else { "" };
+        // A line without a character is not killed.
+        let expected = ["", typed, shown, ""];
+        assert_eq!(echoes(off, &[KILL, b"ab", KILL, KILL]), expected, "{off:o}");
+    }
+}
+
 #[test]
 fn utf8_erase_removes_a_character() {
     let mut t = T::with(|s| s.iflag |= iflag::IUTF8);
