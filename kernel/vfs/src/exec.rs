@@ -11,6 +11,7 @@ use super::error::{FsError, Result};
 use super::exec_cache::{self, CachedExe};
 use super::file::{File, FileRef, Kind, o};
 use super::inode::{Node, Use, mode};
+use super::lost::{Unused, until_used};
 use super::opened::Regular;
 use super::place::{Path, flag};
 use super::rights::permitted;
@@ -45,22 +46,24 @@ impl ExecFile {
     /// Those of a walk; those of [`ExecFile::at`].
     pub fn open(fs: &FsContext, path: &[u8]) -> Result<Self> {
         let cred = current().cred();
-        let found = fs
-            .walk(&cred)
-            .resolve(path, Want::FOLLOW, |pin, mount, dentry| {
-                exec_cache::find(pin, mount, dentry).ok_or_else(|| Path {
-                    mount: mount.clone(),
-                    dentry: dentry.clone(),
-                })
-            })?;
-        match found {
-            Ok(text) => {
-                let file = ExecFile(Handle::Cached(text));
-                executable(file.path().ok_or(FsError::NotFound)?)?;
-                Ok(file)
+        until_used(|| {
+            let found = fs
+                .walk(&cred)
+                .resolve(path, Want::FOLLOW, |pin, mount, dentry| {
+                    exec_cache::find(pin, mount, dentry).ok_or_else(|| Path {
+                        mount: mount.clone(),
+                        dentry: dentry.clone(),
+                    })
+                })?;
+            match found {
+                Ok(text) => {
+                    let file = ExecFile(Handle::Cached(text));
+                    executable(file.path().ok_or(FsError::NotFound)?)?;
+                    Ok(file)
+                }
+                Err(path) => Self::try_at(path),
             }
-            Err(path) => Self::at(path),
-        }
+        })
     }
 
     /// Opens the file at a place for execution, and puts it into the exec cache if it has been executed often. May sleep.
@@ -69,13 +72,18 @@ impl ExecFile {
     /// `Access` if it is no regular file or the caller may not execute it, or none may on the mount; `TextBusy` where [`Use`]
     /// says so; `NotFound` if its pages have been freed with its last name; `NoMemory`.
     pub fn at(path: Path) -> Result<Self> {
+        Self::try_at(path).map_err(Unused::error)
+    }
+
+    /// As [`at`](Self::at), for a caller that can look the path up again.
+    fn try_at(path: Path) -> Result<Self, Unused> {
         executable(&path)?;
         let inode = &path.dentry.inode;
         if !matches!(inode.node, Node::File(_)) {
-            return Err(FsError::Access);
+            return Err(FsError::Access.into());
         }
         mem::admit_process().map_err(|_| FsError::NoMemory)?;
-        let data = Regular::open(inode, Use::Run)?;
+        let data = Regular::open(inode, Use::Run).map_err(|e| Unused::because(inode, e))?;
         let often = inode.is_run_often();
         // Charged to no user, because a cached file outlives the process that executed it first.
         let file = File::open_for_all(Some(path), Kind::Regular(data), o::RDONLY);

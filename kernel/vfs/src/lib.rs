@@ -50,6 +50,7 @@ pub mod inode;
 pub mod kept;
 pub mod leftover;
 pub mod lock;
+pub mod lost;
 pub mod mount;
 pub mod name_hash;
 pub mod open;

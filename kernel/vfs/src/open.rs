@@ -17,6 +17,7 @@ use super::error::{FsError, Result};
 use super::file::{File, FileOps, FileRef, Kind, o};
 use super::inode::{Inode, Node, Use, mode};
 use super::kept::Kept;
+use super::lost::{Unused, until_used};
 use super::opened::{DirFile, Regular};
 use super::pipe::open::{open_fifo, reopen};
 use super::pipe::state::Pipe;
@@ -55,7 +56,7 @@ fn admit() -> Result<()> {
 /// opens a fifo or a device.
 pub type Ready<'a> = &'a dyn Fn() -> Result<()>;
 
-/// Opens the file at a path. `new` has the permissions of a new file. Sleeps: for memory, for the other side of a fifo, or in
+/// Opens the file at a path, also if the file loses its name meanwhile: then what has the name now. `new` has the permissions of a new file. Sleeps: for memory, for the other side of a fifo, or in
 /// a device's open.
 ///
 /// # Errors
@@ -68,34 +69,41 @@ pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode, ready: Ready) ->
     let follow = flags & o::NOFOLLOW == 0;
     if flags & o::PATH != 0 {
         let want = Want { follow, directory };
-        let place = walk.find(text, want)?;
-        admit()?;
-        let kind = Kind::Place(Kept::of(&place.dentry.inode)?);
-        return Ok(File::open(Some(place), kind, flags));
+        return until_used(|| open_path_only(walk.find(text, want)?, flags));
     }
     if flags & o::TMPFILE == o::TMPFILE {
         return open_nameless(walk, text, flags, new, ready);
     }
     if flags & o::CREAT != 0 {
-        return open_or_create(walk, text, flags, new, ready);
+        return until_used(|| open_or_create(walk, text, flags, new, ready));
     }
-    let path = walk.find(text, Want { follow, directory })?;
-    open_checked(walk, path, flags, ready)
+    until_used(|| {
+        let path = walk.find(text, Want { follow, directory })?;
+        open_checked(walk, path, flags, ready)
+    })
+}
+
+/// Opens a place with `O_PATH`.
+fn open_path_only(place: Path, flags: u32) -> Result<FileRef, Unused> {
+    admit()?;
+    let inode = &place.dentry.inode;
+    let kept = Kept::of(inode).map_err(|e| Unused::because(inode, e))?;
+    Ok(File::open(Some(place), Kind::Place(kept), flags))
 }
 
 /// Checks the permissions of a place that exists, and opens it. With `O_TRUNC` a regular file is emptied before; it stays empty
 /// if the open then fails.
-fn open_checked(walk: &Walk, path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
+fn open_checked(walk: &Walk, path: Path, flags: u32, ready: Ready) -> Result<FileRef, Unused> {
     let inode = &path.dentry.inode;
     let want = wanted(flags);
     match inode.kind() {
-        mode::LNK => return Err(FsError::Loop),
-        mode::DIR if want & perm::WRITE != 0 => return Err(FsError::IsDir),
+        mode::LNK => return Err(FsError::Loop.into()),
+        mode::DIR if want & perm::WRITE != 0 => return Err(FsError::IsDir.into()),
         _ => {}
     }
     permitted(walk.cred, inode, want)?;
     if flags & o::NOATIME != 0 && !owns(walk.cred, inode) {
-        return Err(FsError::Perm);
+        return Err(FsError::Perm.into());
     }
     // What is written to these is not on the mount.
     let special = matches!(
@@ -103,10 +111,10 @@ fn open_checked(walk: &Walk, path: Path, flags: u32, ready: Ready) -> Result<Fil
         mode::CHR | mode::BLK | mode::FIFO | mode::SOCK
     );
     if want & perm::WRITE != 0 && path.mount.is_read_only() && !special {
-        return Err(FsError::ReadOnly);
+        return Err(FsError::ReadOnly.into());
     }
     if flags & o::TRUNC != 0 && inode.kind() == mode::REG && matches!(inode.node, Node::File(_)) {
-        regular::truncate(inode, 0, true)?;
+        regular::truncate(inode, 0, true).map_err(|e| Unused::because(inode, e))?;
     }
     open_place(path, flags, ready)
 }
@@ -119,7 +127,7 @@ fn open_or_create(
     flags: u32,
     new: NewMode,
     ready: Ready,
-) -> Result<FileRef> {
+) -> Result<FileRef, Unused> {
     let mut base: Option<Path> = None;
     let mut owned: Option<Vec<u8>> = None;
     let mut links = 0;
@@ -139,18 +147,18 @@ fn open_or_create(
                     // Another thread has created it meanwhile. The text is walked again, so its links are counted again.
                     Err(FsError::Exists) => {
                         if current().kill_pending() {
-                            return Err(FsError::Interrupted);
+                            return Err(FsError::Interrupted.into());
                         }
                         links = followed;
                         continue;
                     }
-                    Err(e) => return Err(e),
+                    Err(e) => return Err(e.into()),
                 }
             }
             found => found?,
         };
         if flags & o::EXCL != 0 {
-            return Err(FsError::Exists);
+            return Err(FsError::Exists.into());
         }
         match &found.dentry.inode.node {
             Node::Link(to) if flags & o::NOFOLLOW == 0 => {
@@ -183,7 +191,12 @@ fn file_name(last: Last<'_>, flags: u32) -> Result<&[u8]> {
 }
 
 /// Opens the file that has just been created in `dir`. Its permissions do not apply to the open that creates it.
-fn open_created(dir: Path, dentry: Arc<Dentry>, flags: u32, ready: Ready) -> Result<FileRef> {
+fn open_created(
+    dir: Path,
+    dentry: Arc<Dentry>,
+    flags: u32,
+    ready: Ready,
+) -> Result<FileRef, Unused> {
     let mount = dir.mount;
     open_place(Path { mount, dentry }, flags & !o::TRUNC, ready)
 }
@@ -195,14 +208,14 @@ fn open_existing(
     found: Path,
     flags: u32,
     ready: Ready,
-) -> Result<FileRef> {
+) -> Result<FileRef, Unused> {
     let inode = &found.dentry.inode;
     if inode.is_dir() {
-        return Err(FsError::IsDir);
+        return Err(FsError::IsDir.into());
     }
     protect::may_create_over(walk.cred, &dir.dentry.inode, inode)?;
     if flags & o::DIRECTORY != 0 {
-        return Err(FsError::NotDir);
+        return Err(FsError::NotDir.into());
     }
     open_checked(walk, found, flags, ready)
 }
@@ -221,12 +234,12 @@ fn open_nameless(
     }
     let dir = walk.find(text, Want::DIRECTORY)?;
     let place = tmpfs::create_nameless(walk.cred, &dir, new, flags & o::EXCL != 0)?;
-    open_place(place, flags, ready)
+    open_place(place, flags, ready).map_err(Unused::error)
 }
 
 /// Opens a place. The caller has checked the permissions. Sleeps, see [`open`]. Fails with `Loop` for a symbolic link, with
 /// `NoDevAddr` for a socket, and with `Access` for a device on a mount with the flag `nodev`.
-fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
+fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef, Unused> {
     if flags & CHANGING == 0 {
         admit()?;
     }
@@ -238,9 +251,10 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
                 o::RDONLY => Use::Read,
                 _ => Use::Write,
             };
-            Kind::Regular(Regular::open(&inode, what)?)
+            let opened = Regular::open(&inode, what);
+            Kind::Regular(opened.map_err(|e| Unused::because(&inode, e))?)
         }
-        Node::Link(_) | Node::Dynamic(Dynamic::Link(_)) => return Err(FsError::Loop),
+        Node::Link(_) | Node::Dynamic(Dynamic::Link(_)) => return Err(FsError::Loop.into()),
         Node::Fifo(slot) => {
             ready()?;
             Kind::Pipe(open_fifo(fifo_pipe(slot)?, flags)?)
@@ -249,10 +263,10 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef> {
             let end = reopen(pipe.clone(), flags)?;
             return Ok(File::open(None, Kind::Pipe(end), flags));
         }
-        Node::Socket => return Err(FsError::NoDevAddr),
+        Node::Socket => return Err(FsError::NoDevAddr.into()),
         Node::Device => {
             if path.mount.flags() & flag::NODEV != 0 {
-                return Err(FsError::Access);
+                return Err(FsError::Access.into());
             }
             ready()?;
             super::devices::open(&inode, flags)?

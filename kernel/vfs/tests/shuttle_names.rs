@@ -7,13 +7,11 @@
 mod support;
 mod support_names;
 
-use std::sync::{Arc, Mutex};
-
 use hal::uio::IoBuf;
-use support::threads::{Stopped, everywhere, spawn, stop_everywhere, wait_for_ends};
+use support::threads::{Stopped, everywhere, stop_everywhere};
 use support::{Calls, on};
 use support_names::{
-    bind, give, ino, mount_plain, names, nlink, read_rest, set_mode, umount, user,
+    bind, both, give, ino, mount_plain, names, nlink, read_rest, set_mode, umount, user,
 };
 use vfs::error::FsError::{self, Busy, Exists, Invalid, NotEmpty, NotFound, Perm};
 use vfs::exec::ExecFile;
@@ -23,23 +21,6 @@ use vfs::mount;
 use vfs::place::Path;
 use vfs::rename::RenameMode::{Exchange, Replace};
 use vfs::setattr::chmod;
-
-/// Starts `other` on any CPU, does `own` meanwhile, and returns what both have returned.
-fn both<A: Send + 'static, B>(
-    other: impl FnOnce(&Calls) -> A + Send + 'static,
-    own: impl FnOnce(&Calls) -> B,
-) -> (A, B) {
-    let slot = Arc::new(Mutex::new(None));
-    let theirs = slot.clone();
-    spawn(None, move || {
-        let result = other(&Calls::of_root());
-        *theirs.lock().expect("no panic") = Some(result);
-    });
-    let own = own(&Calls::of_root());
-    wait_for_ends(1);
-    let other = slot.lock().expect("no panic").take();
-    (other.expect("a result"), own)
-}
 
 /// The inode number that a lookup finds.
 fn found(calls: &Calls, path: &str) -> Result<u64, FsError> {

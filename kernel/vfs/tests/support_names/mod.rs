@@ -1,9 +1,10 @@
 //! What the tests of names share: users, processes with a root and a working directory of their own, mounts, and listings.
 #![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::support::Calls;
+use crate::support::threads::{spawn, wait_for_ends};
 pub use crate::support::users::{as_user, user};
 use cred::{Cred, Payer};
 use hal::uio::IoBuf;
@@ -29,6 +30,23 @@ pub const USER: u32 = 1000;
 pub const OTHER: u32 = 1001;
 /// A group without members, but for the users that a test puts into it.
 pub const TEAM: u32 = 50;
+
+/// Starts `other` on any CPU, does `own` meanwhile, and returns what both have returned.
+pub fn both<A: Send + 'static, B>(
+    other: impl FnOnce(&Calls) -> A + Send + 'static,
+    own: impl FnOnce(&Calls) -> B,
+) -> (A, B) {
+    let slot = Arc::new(Mutex::new(None));
+    let theirs = slot.clone();
+    spawn(None, move || {
+        let result = other(&Calls::of_root());
+        *theirs.lock().expect("no panic") = Some(result);
+    });
+    let own = own(&Calls::of_root());
+    wait_for_ends(1);
+    let other = slot.lock().expect("no panic").take();
+    (other.expect("a result"), own)
+}
 
 /// The inode at a path, which root finds. A link at the end is not followed.
 pub fn inode(path: &str) -> Arc<Inode> {
