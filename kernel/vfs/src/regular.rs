@@ -242,9 +242,14 @@ pub fn truncate(inode: &Inode, size: u64, stamps: bool) -> Result<()> {
         let _lock = inode.lock.lock();
         let old = inode.size();
         let changes = stamps || size != old || object.next_resident(0, u32::MAX).is_some();
-        // A smaller size is seen before the pages go. A larger one is seen a moment before what lies there can be accessed.
-        inode.set_size_locked(size);
-        object.truncate(vm(), size);
+        // A smaller size is seen before the pages go, a larger one once what lies there can be accessed.
+        if size > old {
+            object.truncate(vm(), size);
+            inode.set_size_locked(size);
+        } else {
+            inode.set_size_locked(size);
+            object.truncate(vm(), size);
+        }
         drop_privileges(inode);
         if changes {
             inode.touch_mtime();

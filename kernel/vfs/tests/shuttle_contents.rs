@@ -1,4 +1,5 @@
-//! Contents of files used by one CPU while the other takes the files' names, with a switch possible at every access to an atomic.
+//! Contents of files used by one CPU while the other takes the files' names or changes their sizes, with a switch possible at every
+//! access to an atomic.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p vfs --release --test shuttle_contents`; `PANTALA_SCHEDULES` says how many schedules
 //! each test tries.
@@ -8,9 +9,9 @@ mod support;
 mod support_names;
 
 use hal::uio::IoBuf;
-use support::threads::{Stopped, stop_everywhere};
+use support::threads::{Stopped, everywhere, stop_everywhere};
 use support::{Calls, on};
-use support_names::{both, set_mode};
+use support_names::{both, inode, set_mode};
 use vfs::error::FsError::{self, Exists, NotFound};
 use vfs::exec::ExecFile;
 use vfs::file::o;
@@ -98,4 +99,26 @@ fn a_name_that_is_replaced_can_always_be_opened() {
 #[test]
 fn a_program_that_is_replaced_can_always_be_executed() {
     opens_beside_a_rename(|_| ExecFile::open(vfs::FsContext::boot().context(), b"/f").map(drop));
+}
+
+/// What fstat(2) has shown can be read.
+#[test]
+fn a_file_that_grows_has_the_bytes_that_its_size_says() {
+    everywhere(|| {
+        on(2, || {
+            let calls = Calls::of_root();
+            calls.create("/f").unwrap();
+            let file = calls.open("/f", o::RDONLY).unwrap();
+            let grown = inode("/f");
+            let (changed, (shown, read)) = both(
+                move |_| vfs::regular::truncate(&grown, 10, true),
+                |_| {
+                    let shown = file.inode().unwrap().size();
+                    (shown, file.read_at(&mut IoBuf::Fill(&mut [0; 20]), 0))
+                },
+            );
+            assert_eq!(changed, Ok(()));
+            assert!(read.unwrap() as u64 >= shown, "{shown}: {read:?}");
+        });
+    });
 }
