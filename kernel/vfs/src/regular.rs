@@ -316,7 +316,8 @@ fn make_pages(object: &Object, from: u64, end: u64, grow: bool) -> Result<()> {
 ///
 /// # Errors
 /// `TooBig` beyond [`MAX_SIZE`], or, with SIGXFSZ, beyond the process's limit; `NotSupported`; those of [`Inode::open_data`] for
-/// a write. `NoSpace`, or `Interrupted` if the caller is killed: then pages that `ZERO_RANGE` has freed stay freed.
+/// a write. `NoSpace`, or `Interrupted` if the caller is killed: then what `ZERO_RANGE` has zeroed stays so, and times and set-ID
+/// bits have changed for it.
 pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
     use fallocate::{KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE};
     let end = offset
@@ -338,15 +339,20 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
         if how & (PUNCH_HOLE | ZERO_RANGE) != 0 {
             object.punch(vm(), offset, len);
         }
-        if how & PUNCH_HOLE == 0 {
-            make_pages(object, offset, end, !keep)?;
-            if !keep && end > inode.size() {
-                inode.set_size_locked(end);
-            }
+        let made = if how & PUNCH_HOLE == 0 {
+            make_pages(object, offset, end, !keep)
+        } else {
+            Ok(())
+        };
+        if made.is_ok() && !keep && end > inode.size() {
+            inode.set_size_locked(end);
         }
-        drop_privileges(inode);
-        inode.touch_mtime();
-        Ok(())
+        // What has been zeroed is a change, whether or not its pages could be made again.
+        if made.is_ok() || how & ZERO_RANGE != 0 {
+            drop_privileges(inode);
+            inode.touch_mtime();
+        }
+        made
     })
 }
 

@@ -333,6 +333,23 @@ fn a_change_by_a_user_ends_the_set_bits() {
     });
 }
 
+/// As ext4 in Linux; its tmpfs has no such call.
+#[test]
+fn a_range_that_is_zeroed_is_a_change_although_its_pages_cannot_be_made() {
+    on_limited(4, || {
+        let file = file_with("/f", &[7; PAGE_LEN]);
+        let inode = file.inode().unwrap().clone();
+        inode.set_permissions(0o6755);
+        let fill = |how| assert_eq!(allocate(&file, how, 0, 10 * PAGE), Err(NoSpace));
+        as_user(|| {
+            assert!(!is_change(&file, || fill(0)));
+            assert_eq!((inode.mode() & 0o7777, content(&file)[0]), (0o6755, 7));
+            assert!(is_change(&file, || fill(fallocate::ZERO_RANGE)));
+            assert_eq!((inode.mode() & 0o7777, content(&file)[0]), (0o755, 0));
+        });
+    });
+}
+
 #[test]
 fn a_file_without_a_name_lives_until_it_is_closed() {
     on(1, || {
