@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use fscore::path;
 
-use super::dentry::moves;
+use super::dentry::{Dentry, moves};
 use super::error::{FsError, Result};
 use super::place::Path;
 use super::rename::RENAME;
@@ -57,19 +57,57 @@ fn name_now(root: &Path, at: &Path) -> Result<(Vec<u8>, bool)> {
             reached = false;
             break;
         };
-        // This bounds the walk, too, however deep directories are nested.
-        if back.len() + name.len() + 1 >= path::PATH_MAX {
-            return Err(FsError::NameTooLong);
-        }
-        back.try_reserve(name.len() + 1)
-            .map_err(|_| FsError::NoMemory)?;
-        back.extend(name.iter().rev());
-        back.push(b'/');
+        put_before(&mut back, name)?;
         d = up;
     }
+    Ok((forwards(back), reached))
+}
+
+/// Adds the name of a directory's entry to a path that is built from its end, in reverse order. This bounds the walk, too,
+/// however deep directories are nested. Errors: `NameTooLong`, `NoMemory`.
+fn put_before(back: &mut Vec<u8>, name: &[u8]) -> Result<()> {
+    if back.len() + name.len() + 1 >= path::PATH_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    back.try_reserve(name.len() + 1)
+        .map_err(|_| FsError::NoMemory)?;
+    back.extend(name.iter().rev());
+    back.push(b'/');
+    Ok(())
+}
+
+/// The path that was built from its end; that of the root is empty so far.
+fn forwards(mut back: Vec<u8>) -> Vec<u8> {
     if back.is_empty() {
         back.push(b'/');
     }
     back.reverse();
-    Ok((back, reached))
+    back
+}
+
+/// The path of a dentry from the root of its file system, whatever is mounted where; for one that has been removed, the last
+/// that it had. As for the rest, see [`full_name`].
+///
+/// # Errors
+/// Those of [`full_name`].
+pub fn name_in_fs(at: &Arc<Dentry>) -> Result<Vec<u8>> {
+    let before = moves();
+    let name = in_fs_now(at);
+    if moves() == before {
+        return name;
+    }
+    let _shape = RENAME.lock();
+    in_fs_now(at)
+}
+
+/// As [`name_in_fs`], but the path may be of no moment if directories are moved meanwhile.
+fn in_fs_now(at: &Arc<Dentry>) -> Result<Vec<u8>> {
+    let mut back: Vec<u8> = Vec::new();
+    let pin = ksync::pin();
+    let mut d = at;
+    while let (name, Some(up)) = d.place(&pin) {
+        put_before(&mut back, name)?;
+        d = up;
+    }
+    Ok(forwards(back))
 }

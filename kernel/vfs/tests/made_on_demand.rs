@@ -14,6 +14,7 @@ use vfs::dynamic::{DynLink, Dynamic, Fixed, FixedDir, Target, Text};
 use vfs::error::FsError::{self, Access, Exists, Invalid, IsDir, Loop, NotDir, NotFound, Perm};
 use vfs::error::Result;
 use vfs::file::{Whence, o};
+use vfs::full_name::name_in_fs;
 use vfs::rename::RenameMode::Replace;
 
 /// A link that leads to an open file or a directory, as those in /proc/PID do.
@@ -237,6 +238,30 @@ fn a_printed_file_is_read_by_parts_and_written_at_once() {
             (file.read(&mut IoBuf::Fill(&mut byte)), byte),
             (Ok(1), *b"7")
         );
+    });
+}
+
+/// What mountinfo shows of a bound directory.
+#[test]
+fn the_root_of_a_bind_has_its_path_in_its_file_system() {
+    with_made(|root| {
+        for dir in ["/d/sub", "/x"] {
+            root.mkdir(dir).unwrap();
+        }
+        let of = |path| {
+            let place = root.follow(path).unwrap();
+            String::from_utf8(name_in_fs(&place.mount.root).unwrap()).unwrap()
+        };
+        assert_eq!((&*of("/"), &*of("/p")), ("/", "/"));
+        bind("/d/sub", "/x", 0).unwrap();
+        assert_eq!(of("/x"), "/d/sub");
+        root.rename("/d/sub", "/moved", Replace).unwrap();
+        assert_eq!(of("/x"), "/moved");
+        root.rmdir("/moved").unwrap();
+        assert_eq!(of("/x"), "/moved");
+        umount("/x", false).unwrap();
+        bind("/p/sub", "/x", 0).unwrap();
+        assert_eq!(of("/x"), "/sub");
     });
 }
 

@@ -10,7 +10,7 @@ use task::{sched, time};
 use vfs::context::boot_root;
 use vfs::dynamic::{Fixed, Text};
 use vfs::error::{FsError, Result};
-use vfs::full_name::full_name;
+use vfs::full_name::{full_name, name_in_fs};
 use vfs::mount;
 use vfs::place::{MountRef, Path, flag};
 use vfs::{put, quota};
@@ -291,8 +291,8 @@ fn options(out: &mut Text, flags: u32) {
 }
 
 /// Calls `f` with each mount that is reachable from the caller's root, and with its path from there. A mount whose
-/// path is longer than PATH_MAX is left out.
-fn each_mount(f: &mut dyn FnMut(&MountRef, &[u8])) -> Result<()> {
+/// path is longer than PATH_MAX is left out, also where `f` finds that. The first other error of `f` ends the calls.
+fn each_mount(f: &mut dyn FnMut(&MountRef, &[u8]) -> Result<()>) -> Result<()> {
     let root = match with_fs(|fs| fs.root()) {
         Some(root) => root?,
         None => boot_root()?.clone(),
@@ -302,12 +302,15 @@ fn each_mount(f: &mut dyn FnMut(&MountRef, &[u8])) -> Result<()> {
             mount: m.clone(),
             dentry: m.root.clone(),
         };
-        match full_name(&root, &at) {
-            Ok((name, true)) => f(m, &name),
-            Ok((_, false)) | Err(FsError::NameTooLong) => {}
-            Err(error) => return Err(error),
+        let printed = full_name(&root, &at).and_then(
+            |(name, reached)| {
+                if reached { f(m, &name) } else { Ok(()) }
+            },
+        );
+        match printed {
+            Err(FsError::NameTooLong) => Ok(()),
+            printed => printed,
         }
-        Ok(())
     })
 }
 
@@ -335,14 +338,21 @@ pub fn mounts(out: &mut Text) -> Result<()> {
             put!(out, ",nr_inodes={}", inodes.limit());
         }
         out.push(b" 0 0\n");
+        Ok(())
     })
 }
 
 /// Prints mountinfo.
 pub fn mountinfo(out: &mut Text) -> Result<()> {
     each_mount(&mut |m, name| {
+        let root = name_in_fs(&m.root)?;
         let parent = m.over.as_ref().map_or(m.id, |(up, _)| up.id);
-        put!(out, "{} {parent} 0:{} / ", m.id, m.fs.dev);
+        put!(out, "{} {parent} 0:{} ", m.id, m.fs.dev);
+        escaped(out, &root);
+        if m.root.is_dead() {
+            out.push(b"//deleted");
+        }
+        out.push(b" ");
         escaped(out, name);
         out.push(b" ");
         options(out, m.flags());
@@ -354,5 +364,6 @@ pub fn mountinfo(out: &mut Text) -> Result<()> {
         put!(out, " - {} ", m.fs.kind.name());
         escaped(out, source.as_bytes());
         out.push(if m.is_read_only() { b" ro\n" } else { b" rw\n" });
+        Ok(())
     })
 }
