@@ -2,10 +2,6 @@
 
 use ksync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use task::thread::Thread;
-
-use super::thread::SignalExt;
-
 const SS_ONSTACK: u32 = 1;
 const SS_DISABLE: u32 = 2;
 /// sigaltstack(2): the alternate stack is disabled while a handler runs, on that stack or not.
@@ -48,6 +44,38 @@ impl AltStack {
     pub fn is_in_use(&self, sp: u64) -> bool {
         self.flags & SS_AUTODISARM == 0 && self.contains(sp)
     }
+
+    /// The stack that takes this one's place, of the words of a `stack_t`, for a thread whose stack pointer is `sp`.
+    ///
+    /// # Errors
+    /// [`AltStackError`].
+    pub(super) fn replacement(
+        &self,
+        sp: u64,
+        [base, flags, size]: [u64; 3],
+    ) -> Result<AltStack, AltStackError> {
+        if self.is_in_use(sp) {
+            return Err(AltStackError::InUse);
+        }
+        let flags = flags as u32;
+        // SS_ONSTACK is accepted, as Linux does, and means nothing.
+        let new = match flags & !SS_AUTODISARM {
+            SS_DISABLE => AltStack {
+                flags,
+                ..AltStack::NONE
+            },
+            0 | SS_ONSTACK => AltStack {
+                sp: base,
+                size,
+                flags,
+            },
+            _ => return Err(AltStackError::Invalid),
+        };
+        if new.flags & SS_DISABLE == 0 && size < MIN_SIZE && new != *self {
+            return Err(AltStackError::Small);
+        }
+        Ok(new)
+    }
 }
 
 /// Why the alternate stack was not changed.
@@ -59,40 +87,6 @@ pub enum AltStackError {
     Invalid,
     /// The new one is too small.
     Small,
-}
-
-/// sigaltstack(2): replaces the alternate stack of `me`, the caller, whose stack pointer is `sp`, by that of the words of a
-/// `stack_t`.
-///
-/// # Errors
-/// [`AltStackError`]; nothing has changed.
-pub fn change_altstack(
-    me: &Thread,
-    sp: u64,
-    [base, flags, size]: [u64; 3],
-) -> Result<(), AltStackError> {
-    if me.altstack().is_in_use(sp) {
-        return Err(AltStackError::InUse);
-    }
-    let flags = flags as u32;
-    // SS_ONSTACK is accepted, as Linux does, and means nothing.
-    let new = match flags & !SS_AUTODISARM {
-        SS_DISABLE => AltStack {
-            flags,
-            ..AltStack::NONE
-        },
-        0 | SS_ONSTACK => AltStack {
-            sp: base,
-            size,
-            flags,
-        },
-        _ => return Err(AltStackError::Invalid),
-    };
-    if new.flags & SS_DISABLE == 0 && size < MIN_SIZE && new != me.altstack() {
-        return Err(AltStackError::Small);
-    }
-    me.set_altstack(new);
-    Ok(())
 }
 
 /// Where a thread keeps its alternate stack, at first none. Only the thread itself uses it, and its maker before it runs.

@@ -8,10 +8,10 @@ use hal::{UserFrame, fpu, user};
 use task::current::Current;
 
 use super::action::{Action, SA_ONSTACK, SA_RESTORER};
-use super::altstack::{AltStack, SS_AUTODISARM, change_altstack};
+use super::altstack::{AltStack, SS_AUTODISARM};
 use super::info::{SigFields, SigInfo};
 use super::set::SigSet;
-use super::thread::SignalExt;
+use super::thread::{SignalExt, change_altstack};
 
 /// 64-bit words of the ucontext: flags, link, stack (3), registers (32), mask.
 const UCONTEXT_WORDS: usize = 38;

@@ -24,7 +24,7 @@ mod take;
 mod thread;
 
 pub use action::{Action, ActionTable, SA_NOCLDSTOP};
-pub use altstack::{AltStack, AltStackError, OwnAltStack, altstack_words, change_altstack};
+pub use altstack::{AltStack, AltStackError, OwnAltStack, altstack_words};
 pub use deliver::{before_user_return, may_want_restart};
 pub use frame::sigreturn;
 pub use group::{signal_group, signal_whole_group};
@@ -41,4 +41,4 @@ pub use state::Shared;
 pub(crate) use state::StopReport;
 pub(crate) use stop::notify_parent_stopped;
 pub use take::{pending, take};
-pub use thread::SignalExt;
+pub use thread::{SignalExt, change_altstack};

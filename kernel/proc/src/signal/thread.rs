@@ -4,7 +4,7 @@ use ksync::atomic::Ordering;
 
 use task::thread::{Thread, flag};
 
-use super::altstack::AltStack;
+use super::altstack::{AltStack, AltStackError};
 use super::mask::unblocked_signal;
 use super::restart::RestartBlock;
 use super::send;
@@ -107,6 +107,16 @@ impl SignalExt for Thread {
     fn take_restart(&self) -> RestartBlock {
         core::mem::replace(&mut *self.user().restart.lock(), RestartBlock::None)
     }
+}
+
+/// sigaltstack(2): replaces the alternate stack of `me`, the caller, whose stack pointer is `sp`, by that of the words of a
+/// `stack_t`.
+///
+/// # Errors
+/// [`AltStackError`]; nothing has changed.
+pub fn change_altstack(me: &Thread, sp: u64, new: [u64; 3]) -> Result<(), AltStackError> {
+    me.set_altstack(me.altstack().replacement(sp, new)?);
+    Ok(())
 }
 
 /// Replaces the mask of `t`, the caller. In sigtimedwait, `held_back` is the mask from before: its signals count as
