@@ -472,4 +472,21 @@ tests! { "signal";
         })?;
         is!(status & 0x7f, libc::SIGSEGV);
     }
+    // On Linux a request for a page of random bytes or less is never cut short.
+    getrandom_is_not_cut_short_by_a_signal {
+        ok!(sys::on_signal(libc::SIGALRM, count as *const () as usize, libc::SA_RESTART));
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64, 50, 0, 50].as_ptr(), 0));
+        let mut bytes = [0u8; 4096];
+        let began = sys::now_ns();
+        while sys::now_ns() - began < 300_000_000 {
+            for len in [256, 4096] {
+                is!(ok!(sc!(SYS_getrandom, bytes.as_mut_ptr(), len, 0)), len);
+            }
+        }
+        // A longer one ends after a page.
+        let mut many = vec![0u8; 32 << 20];
+        let got = ok!(sc!(SYS_getrandom, many.as_mut_ptr(), many.len(), 0));
+        holds!(got < many.len() as u64 && got.is_multiple_of(4096));
+        ok!(sc!(SYS_setitimer, libc::ITIMER_REAL, [0u64; 4].as_ptr(), 0));
+    }
 }
