@@ -122,13 +122,14 @@ struct Reading<'a, 'b> {
 }
 
 impl Reading<'_, '_> {
-    /// Reads with O_NONBLOCK: takes what is there. The caller holds no lock.
+    /// Reads with O_NONBLOCK: takes what is there. With VTIME alone, which `waits` says, a read of nothing would wait; with
+    /// neither VMIN nor VTIME it has read nothing, as in Linux. The caller holds no lock.
     ///
     /// # Errors
-    /// `WouldBlock` if there is nothing, and the terminal has not been hung up; that of the program's memory.
-    fn try_read(&mut self, canonical: bool) -> Result<usize> {
+    /// `WouldBlock` if there is nothing, where a read without O_NONBLOCK would wait; that of the program's memory.
+    fn try_read(&mut self, waits: bool) -> Result<usize> {
         match self.step() {
-            Step::Done(Ok(0)) if !canonical && !self.file.is_deaf(&self.file.tty.line.lock()) => {
+            Step::Done(Ok(0)) if waits && !self.file.is_deaf(&self.file.tty.line.lock()) => {
                 Err(FsError::WouldBlock)
             }
             Step::Done(result) => result,
@@ -239,7 +240,7 @@ impl FileOps for TtyFile {
             piece: [0; PIECE],
         };
         if file.nonblocking() {
-            r.try_read(t.canonical())
+            r.try_read(min == 0 && time > 0)
         } else {
             r.read(time)
         }

@@ -80,6 +80,14 @@ fn attributes(fd: i32) -> Result<Termios, i32> {
     Ok(buf)
 }
 
+/// Sets a control character; they begin after the byte that names the line discipline.
+fn set_control(termios: &mut Termios, which: usize, value: u8) {
+    let at = which + 1;
+    let mut word = termios[4 + at / 4].to_ne_bytes();
+    word[at % 4] = value;
+    termios[4 + at / 4] = u32::from_ne_bytes(word);
+}
+
 /// Computes for two milliseconds at a time, in this thread or in new ones, and sleeps in between, until a signal ends it or
 /// 1.5 seconds of CPU time are over.
 fn run_in_short_pieces(threads: bool) -> i32 {
@@ -322,6 +330,27 @@ tests! { "system";
         is!(n, 0);
         ok!(sc!(SYS_ioctl, fd, libc::TIOCOUTQ, &raw mut n));
         fails!(sc!(SYS_ioctl, fd, libc::TIOCGWINSZ, 8), EFAULT);
+    }
+    // No byte need come (VMIN is 0): a read that finds none has read nothing, unless it would have to wait (VTIME).
+    terminal_reads_of_nothing {
+        // In a session of its own, to which the console does not deny input as to a group behind.
+        is!(in_child(|| {
+            let _ = sc!(SYS_setsid);
+            let Ok(fd) = terminal() else { return 0 };
+            let Ok(old) = attributes(fd) else { return 1 };
+            let read = |min: u8, time: u8| {
+                let mut new = old;
+                new[3] &= !libc::ICANON;
+                set_control(&mut new, libc::VMIN, min);
+                set_control(&mut new, libc::VTIME, time);
+                sc!(SYS_ioctl, fd, libc::TCSETS, new.as_ptr())?;
+                sys::read(fd, &mut [0; 8])
+            };
+            let found = [read(0, 0), read(0, 1), read(1, 0), read(1, 1)];
+            let _ = sc!(SYS_ioctl, fd, libc::TCSETS, old.as_ptr());
+            let none = Err(libc::EAGAIN);
+            i32::from(found != [Ok(0), none, none, none])
+        })?, 0);
     }
     what_is_no_terminal {
         let file = file_with(b"x")?;
