@@ -38,7 +38,7 @@ mod nr {
 /// Serves a request to the terminal of `file`; `readable` says whether the file is open for reading. May sleep.
 ///
 /// # Errors
-/// I/O, and for TIOCSPGRP not a terminal as in Linux: the file is cut off. Invalid: TCXONC or TCFLSH do not know `arg`. Not
+/// I/O, and for TIOCSPGRP not a terminal as in Linux: the file is cut off, or the caller's group is orphaned. Invalid: TCXONC or TCFLSH do not know `arg`. Not
 /// a terminal: an unknown request, or one for job control, and this is not the caller's controlling terminal. Those of
 /// [`Tty::job_control`](super::Tty::job_control), of the requests, and of the program's memory.
 pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> Result<u64> {
@@ -140,7 +140,11 @@ fn control(file: &TtyFile, request: u32, arg: u64) -> Result<u64> {
             UserPtr::<u32>::new(arg).write(&pgid)?;
         }
         nr::TIOCSPGRP => {
-            tty.job_control(sig::TTOU)?;
+            // As in Linux, an orphaned group gets another error than for other requests.
+            tty.job_control(sig::TTOU).map_err(|why| match why {
+                FsError::Io => FsError::NotTty,
+                why => why,
+            })?;
             let pgid = UserPtr::<i32>::new(arg).read()?;
             let pgid = u32::try_from(pgid).map_err(|_| FsError::Invalid)?;
             tty.set_foreground(p, pgid)?;

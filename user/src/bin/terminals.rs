@@ -245,6 +245,37 @@ fn is_stopped_for(line: i32, request: u64) -> Result<bool, Errno> {
     Ok(stopped)
 }
 
+/// What TIOCSPGRP, TCFLSH and TIOCGPGRP answer to a background group that has lost its parent: errnos. It cannot be stopped,
+/// because no shell is there that would continue it.
+fn answers_to_an_orphan(line: i32) -> Result<[u8; 3], Errno> {
+    let (from, to) = sys::pipe(0)?;
+    let parent = child(|| {
+        let orphan = child(|| {
+            let group = std::process::id() as i32;
+            let arg = &raw const group as u64;
+            let parent = sys::call(libc::SYS_getppid, &[]);
+            let _ = sys::call(libc::SYS_setpgid, &[0, 0]);
+            let _ = sys::write(to, &[0]);
+            while sys::call(libc::SYS_getppid, &[]) == parent {
+                pause(10);
+            }
+            let errnos = [
+                (libc::TIOCSPGRP, arg),
+                (libc::TCFLSH, 0),
+                (libc::TIOCGPGRP, arg),
+            ]
+            .map(|(request, arg)| ioctl(line, request, arg).err().unwrap_or(0) as u8);
+            i32::from(sys::write(to, &errnos) != Ok(3))
+        });
+        // The group is there once the byte has come.
+        i32::from(orphan.is_err() || sys::read(from, &mut [0]) != Ok(1))
+    })?;
+    sys::wait(parent as i64, 0)?;
+    let mut errnos = [0; 3];
+    sys::read(from, &mut errnos)?;
+    Ok(errnos)
+}
+
 /// Opens the line without root's capabilities, though it belongs to root.
 fn open_unprivileged() -> Result<i32, Errno> {
     let pid = child(|| {
@@ -271,6 +302,11 @@ fn fourth_login() -> Result<i32, Errno> {
             println!("terminals: {what} from behind is not refused");
             wrong += 1;
         }
+    }
+    let answers = answers_to_an_orphan(line)?;
+    if answers != [libc::ENOTTY as u8, libc::EIO as u8, 0] {
+        println!("terminals: an orphaned group got {answers:?}");
+        wrong += 1;
     }
     let open = [libc::TIOCNXCL, libc::TIOCEXCL, libc::TIOCNXCL].map(|request| {
         let mut exclusive = 7i32;
