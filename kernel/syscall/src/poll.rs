@@ -38,6 +38,20 @@ struct Item {
 }
 
 impl Item {
+    /// What is wanted of an open file: without one, and if it was opened with O_PATH, POLLNVAL has been found.
+    fn of(file: Option<FileRef>, events: PollMask) -> Item {
+        let file = file.filter(|f| !f.is_place());
+        let found = match file {
+            Some(_) => PollMask::NONE,
+            None => PollMask::NVAL,
+        };
+        Item {
+            file,
+            events,
+            found,
+        }
+    }
+
     fn look(&mut self, waiter: Option<&mut Waiter>) -> bool {
         let always = PollMask::ERR | PollMask::HUP | PollMask::NVAL;
         if let Some(file) = &self.file {
@@ -215,18 +229,11 @@ fn poll_list(addr: u64, count: u32, deadline: Deadline) -> Result<u64, Errno> {
         let (fd, events) = (raw as i32, PollMask((raw >> 32) as u16));
         // A negative descriptor is ignored; one that is not open, or open with O_PATH, is reported as POLLNVAL.
         let file = if fd < 0 { None } else { file(fd).ok() };
-        let closed = fd >= 0 && file.as_ref().is_none_or(|f| f.is_place());
-        let found = if closed {
-            PollMask::NVAL
-        } else {
-            PollMask::NONE
-        };
-        let file = file.filter(|_| !closed);
-        items.push(Item {
-            file,
-            events,
-            found,
-        });
+        let mut item = Item::of(file, events);
+        if fd < 0 {
+            item.found = PollMask::NONE;
+        }
+        items.push(item);
     }
     let ready = wait(&mut items, deadline)?;
     let words = UserPtr::<u16>::new(addr);
@@ -255,9 +262,9 @@ fn pselect(a: &mut Args) -> Result<u64, Errno> {
 
 /// For each of the three sets: the events that make a descriptor ready in it, and the event to ask the file for.
 const SETS: [(PollMask, PollMask); 3] = [
-    (PollMask(1 | 64 | 16 | 8), PollMask::READ),
-    (PollMask(4 | 256 | 8), PollMask::WRITE),
-    (PollMask::PRI, PollMask::PRI),
+    (PollMask(1 | 64 | 16 | 8 | 32), PollMask::READ),
+    (PollMask(4 | 256 | 8 | 32), PollMask::WRITE),
+    (PollMask(2 | 32), PollMask::PRI),
 ];
 
 /// The three sets of select(2), one after another, each of as many words as `n` descriptors need.
@@ -344,8 +351,8 @@ impl Sets {
         events
     }
 
-    /// The descriptors of the sets in ascending order, and for each its file and the events wanted. The caller has been
-    /// charged for this list.
+    /// The descriptors of the sets in ascending order, and for each its file and the events wanted. One open with O_PATH is
+    /// ready at once, in all sets. The caller has been charged for this list.
     ///
     /// # Errors
     /// EBADF if a descriptor is not open; ENOMEM.
@@ -360,11 +367,7 @@ impl Sets {
             let file = file(fd as i32)?;
             items.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
             fds.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
-            items.push(Item {
-                file: Some(file),
-                events,
-                found: PollMask::NONE,
-            });
+            items.push(Item::of(Some(file), events));
             fds.push(fd as u32);
         }
         Ok((fds, items))
