@@ -89,6 +89,13 @@ impl<C> Locks<C> {
             .min_by_key(|held| held.start)
     }
 
+    /// The first lock, by its start, that the owner of `range` has in that range.
+    pub fn own(&self, range: &Lock) -> Option<&Lock> {
+        self.iter()
+            .filter(|held| held.owner == range.owner && held.overlaps(range))
+            .min_by_key(|held| held.start)
+    }
+
     /// Grants a lock that nothing conflicts with, as the caller has checked. It replaces the owner's locks in its range, and
     /// is merged with those of its kind that it touches. `pay` gets the number of locks on the file, and returns a charge,
     /// or `None` if the caller may not have more locks; it is asked again for the second half of a lock that is split.

@@ -28,22 +28,21 @@ fn lockable(file: &File) -> Result<&LockSlot, FsError> {
 
 /// flock(2). Without LOCK_NB it sleeps until it gets the lock, or a signal comes.
 fn flock(a: &mut Args) -> Result<u64, Errno> {
-    let file = real_file(a.int(0))?;
     let (how, wait) = (a.uint(1) & !nr::LOCK_NB, a.uint(1) & nr::LOCK_NB == 0);
     if how & nr::LOCK_MAND != 0 {
-        // As in Linux since 5.18, a request for a mandatory lock succeeds without effect.
+        // As in Linux since 5.18, a request for a mandatory lock succeeds without effect, whatever the descriptor.
         return Ok(0);
     }
-    let exclusive = match how {
-        nr::LOCK_SH => false,
-        nr::LOCK_EX => true,
-        nr::LOCK_UN => {
-            let any = lock::whole(file.lock_owner(), 0, true);
-            lock::unset(lockable(&file)?, Family::Whole, &any)?;
-            return Ok(0);
-        }
-        _ => return Err(Errno::EINVAL),
-    };
+    if !matches!(how, nr::LOCK_SH | nr::LOCK_EX | nr::LOCK_UN) {
+        return Err(Errno::EINVAL);
+    }
+    let file = real_file(a.int(0))?;
+    if how == nr::LOCK_UN {
+        let any = lock::whole(file.lock_owner(), 0, true);
+        lock::unset(lockable(&file)?, Family::Whole, &any)?;
+        return Ok(0);
+    }
+    let exclusive = how == nr::LOCK_EX;
     let locks = lockable(&file)?;
     file.note_lock();
     let wanted = lock::whole(
@@ -104,16 +103,22 @@ fn is_of_file(cmd: u32) -> bool {
 /// As in fcntl(2).
 pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno> {
     let raw = UserPtr::<Raw>::new(at).read().map_err(fault)?;
-    let wanted = requested(file, cmd, &raw)?;
     let kind = raw[0] as u16;
+    if cmd == nr::F_GETLK && kind != READ && kind != WRITE {
+        return Err(Errno::EINVAL);
+    }
+    let wanted = requested(file, cmd, &raw)?;
     if matches!(cmd, nr::F_GETLK | nr::F_OFD_GETLK) {
-        if kind != READ && kind != WRITE {
-            return Err(Errno::EINVAL);
-        }
+        let query = match kind {
+            READ | WRITE => lock::query,
+            // As in Linux since 6.5: the open file asks for its own locks.
+            UNLOCK => lock::query_own,
+            _ => return Err(Errno::EINVAL),
+        };
         // A file without an inode has no locks, so none conflicts.
         let found = file
             .inode()
-            .and_then(|inode| lock::query(&inode.locks, Family::Ranges, &wanted));
+            .and_then(|inode| query(&inode.locks, Family::Ranges, &wanted));
         UserPtr::<Raw>::new(at)
             .write(&answer(raw, found))
             .map_err(fault)?;

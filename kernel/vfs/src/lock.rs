@@ -262,6 +262,12 @@ pub fn query(slot: &LockSlot, family: Family, wanted: &Lock) -> Option<Lock> {
     locks.lists.lock().of(family).conflict(wanted).copied()
 }
 
+/// The first lock, by its start, that `range.owner` has in the range.
+pub fn query_own(slot: &LockSlot, family: Family, range: &Lock) -> Option<Lock> {
+    let locks = slot.get()?;
+    locks.lists.lock().of(family).own(range).copied()
+}
+
 /// Releases all locks of an owner on a file, of both families. Takes the lock of the file's lists, and wakes the waiters.
 pub fn release(slot: &LockSlot, owner: u64) {
     let Some(locks) = slot.get() else {

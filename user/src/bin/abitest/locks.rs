@@ -233,6 +233,33 @@ tests! { "lock";
         fails!(sc!(SYS_flock, other, 16), EINVAL);
         fails!(sc!(SYS_flock, 9999, libc::LOCK_SH), EBADF);
     }
+    what_flock_asks_first {
+        let (name, fd) = named()?;
+        // A request for a mandatory lock has no effect, whatever it is for.
+        for how in [libc::LOCK_SH, libc::LOCK_EX | libc::LOCK_NB, 16] {
+            for fd in [fd, 9999] {
+                ok!(sc!(SYS_flock, fd, how | 32));
+            }
+        }
+        fails!(sc!(SYS_flock, 9999, 16), EINVAL);
+        let place = ok!(sys::open(&name, libc::O_PATH, 0));
+        fails!(sc!(SYS_flock, place, 0), EINVAL);
+        fails!(sc!(SYS_flock, place, libc::LOCK_SH), EBADF);
+    }
+    an_open_file_can_ask_for_its_own_locks {
+        let (name, fd) = named()?;
+        let other = ok!(sys::open(&name, libc::O_RDWR, 0));
+        ok!(lock(fd, libc::F_OFD_SETLK, READ, 30, 10));
+        ok!(lock(fd, libc::F_OFD_SETLK, WRITE, 10, 10));
+        ok!(lock(other, libc::F_OFD_SETLK, READ, 35, 20));
+        let own = |fd: i32, start: i64| query(fd, libc::F_OFD_GETLK, UNLOCK, start, 0);
+        is!(ok!(own(fd, 0)), (WRITE, 10, 10, -1));
+        is!(ok!(own(fd, 20)), (READ, 30, 10, -1));
+        is!(ok!(own(fd, 40)), (UNLOCK, 40, 0, 0));
+        is!(ok!(own(other, 0)), (READ, 35, 20, -1));
+        fails!(query(fd, libc::F_OFD_GETLK, 77, 0, 1), EINVAL);
+        fails!(query(fd, libc::F_GETLK, UNLOCK, i64::MAX, 2), EINVAL);
+    }
     a_child_shares_the_file_and_its_lock {
         let (name, fd) = named()?;
         ok!(sc!(SYS_flock, fd, libc::LOCK_EX));
