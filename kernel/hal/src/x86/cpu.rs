@@ -86,9 +86,33 @@ pub fn hardware_random() -> Option<u64> {
     })
 }
 
+/// In the word that counts a CPU's ticks in interrupt handlers: the CPU is in one.
+pub(super) const IN_HANDLER: u64 = 1 << 63;
+
+/// The TSC, and the ticks of it that a CPU has spent in interrupt handlers so far, also in one that has not ended.
+fn interrupt_ticks(area: &percpu::CpuArea) -> (u64, u64) {
+    loop {
+        let word = area.irq_ticks.load(Ordering::Relaxed);
+        let now = time::ticks();
+        if area.irq_ticks.load(Ordering::Relaxed) == word {
+            return match word & IN_HANDLER {
+                0 => (now, word),
+                _ => (now, now.saturating_sub(word & !IN_HANDLER)),
+            };
+        }
+    }
+}
+
 /// Nanoseconds that a CPU has spent in interrupt handlers so far.
 pub fn interrupt_ns(cpu: usize) -> u64 {
+    percpu::of(cpu).map_or(0, |area| time::ticks_to_ns(interrupt_ticks(area).1))
+}
+
+/// Nanoseconds since boot that a CPU has not spent in interrupt handlers. It stands still while the CPU is in one, and
+/// decreases no more than the TSC of the CPU that asks is behind that of the one that asked before.
+pub fn undisturbed_ns(cpu: usize) -> u64 {
     percpu::of(cpu).map_or(0, |area| {
-        time::ticks_to_ns(area.irq_ticks.load(Ordering::Relaxed))
+        let (now, spent) = interrupt_ticks(area);
+        time::ns_at(now.wrapping_sub(spent))
     })
 }

@@ -69,7 +69,8 @@ pub struct CpuArea {
     _counts: [NextLine; 0],
     /// Interrupts taken, by kind. Written by this CPU, read by all.
     pub(super) irq_counts: [AtomicU64; 4],
-    /// TSC ticks spent in interrupt handlers. Written by this CPU, read by all.
+    /// TSC ticks spent in interrupt handlers; in one, the TSC at its begin less those before it, with
+    /// [`IN_HANDLER`](super::cpu::IN_HANDLER). Written by this CPU, read by all.
     pub(super) irq_ticks: AtomicU64,
     pub(super) stacks: UnsafeCell<StackCache>,
 }

@@ -1,6 +1,7 @@
 //! The functions that the entry code calls: for exceptions, interrupts and system calls, and before user mode.
 use core::sync::atomic::Ordering;
 
+use super::cpu::IN_HANDLER;
 use super::vectors::{VECTOR_CALL, VECTOR_RESCHEDULE, VECTOR_SERIAL, VECTOR_TIMER};
 use super::{
     apic, console, entry, ipi, irq, msr, panic, percpu, preempt, sample, time, timer, user_copy,
@@ -114,8 +115,10 @@ pub(super) extern "C" fn interrupt_from_user(frame: &mut TrapFrame) {
 /// An interrupt. One from kernel mode runs on the CPU's interrupt stack.
 pub(super) extern "C" fn interrupt(frame: &mut TrapFrame) {
     preempt::enter_interrupt();
-    let began = time::ticks();
     let area = percpu::area();
+    let spent = area.irq_ticks.load(Ordering::Relaxed);
+    let origin = time::ticks().saturating_sub(spent);
+    area.irq_ticks.store(origin | IN_HANDLER, Ordering::Relaxed);
     let counts = &area.irq_counts;
     // Only this CPU writes its counts.
     let count = |kind: usize| {
@@ -147,7 +150,7 @@ pub(super) extern "C" fn interrupt(frame: &mut TrapFrame) {
         _ => {}
     }
     // No handler enables interrupts, so no time is counted twice.
-    let spent = area.irq_ticks.load(Ordering::Relaxed) + time::ticks().saturating_sub(began);
+    let spent = time::ticks().saturating_sub(origin).max(spent);
     area.irq_ticks.store(spent, Ordering::Relaxed);
     preempt::leave_interrupt();
 }

@@ -7,7 +7,7 @@ use ksync::{CpuPin, IrqSpin, Once, PerCpu};
 
 use super::queue;
 use crate::thread::Thread;
-use crate::{ids, lock, time};
+use crate::{ids, lock};
 
 /// Nanoseconds between the ticks of a busy CPU; a thread's time slice.
 pub const TICK_NS: u64 = 4_000_000;
@@ -60,17 +60,45 @@ pub struct CpuStats {
     pub execs: AtomicU64,
     /// Children that were made with their parent's address space, by vfork(2).
     pub vforks: AtomicU64,
-    /// Nanoseconds spent idle, without the interrupts taken meanwhile, up to the end of the last idle period; see
-    /// [`idle_ns`].
-    pub(super) idle_ns: AtomicU64,
-    /// When the present idle period began, in nanoseconds; 0 if the CPU is not idle.
-    pub(super) idle_since: AtomicU64,
+    /// How long the CPU has been idle; see [`idle_ns`].
+    pub(super) idle: IdleTime,
     /// Nanoseconds in user mode, counted in ticks.
     pub user_ns: AtomicU64,
     /// Nanoseconds in user mode at positive nice values, counted in ticks.
     pub nice_ns: AtomicU64,
     /// Nanoseconds in the kernel, counted in ticks.
     pub sys_ns: AtomicU64,
+}
+
+/// How long a CPU has been idle, in nanoseconds of the clock that stands still while the CPU handles interrupts. While the CPU
+/// is idle: when it would have begun to be so if it had never been busy, with [`IDLE`](Self::IDLE). One word, so that a
+/// reader never finds a period counted twice or not at all. Written by that CPU only.
+#[derive(Default)]
+pub(super) struct IdleTime(AtomicU64);
+
+impl IdleTime {
+    const IDLE: u64 = 1 << 63;
+
+    /// The CPU becomes idle.
+    pub(super) fn begin(&self, now: u64) {
+        let sum = self.0.load(Ordering::Relaxed);
+        self.0
+            .store(now.saturating_sub(sum) | Self::IDLE, Ordering::Release);
+    }
+
+    /// The CPU is idle no longer.
+    pub(super) fn end(&self, now: u64) {
+        let word = self.0.load(Ordering::Relaxed);
+        self.0.store(Self::at(word, now), Ordering::Release);
+    }
+
+    /// The sum until `now`, if `word` is that of now.
+    fn at(word: u64, now: u64) -> u64 {
+        match word & Self::IDLE {
+            0 => word,
+            _ => now.saturating_sub(word & !Self::IDLE),
+        }
+    }
 }
 
 /// Adds `n` to a counter that only this CPU writes.
@@ -117,14 +145,11 @@ pub fn stats(cpu: usize) -> Option<&'static CpuStats> {
 pub fn idle_ns(cpu: usize) -> u64 {
     let Some(s) = stats(cpu) else { return 0 };
     loop {
-        // The CPU may become idle, or busy, between the reads: then they are made again.
-        let since = s.idle_since.load(Ordering::Acquire);
-        let before = s.idle_ns.load(Ordering::Acquire);
-        if s.idle_since.load(Ordering::Acquire) == since {
-            return match since {
-                0 => before,
-                _ => before + time::monotonic_ns().saturating_sub(since),
-            };
+        let word = s.idle.0.load(Ordering::Acquire);
+        let now = hal::cpu::undisturbed_ns(cpu);
+        // The CPU may have become idle, or busy, before the look at the clock: then both are read again.
+        if s.idle.0.load(Ordering::Acquire) == word {
+            return IdleTime::at(word, now);
         }
     }
 }

@@ -257,8 +257,7 @@ pub fn idle() -> ! {
         mem::epoch().quiescent(&mut pin);
         // Before the length is read: a waker adds to the length, and then reads this.
         c.idle.store(true, Ordering::SeqCst);
-        let handled = hal::cpu::interrupt_ns(pin.cpu());
-        c.stats.idle_since.store(now, Ordering::Release);
+        c.stats.idle.begin(hal::cpu::undisturbed_ns(pin.cpu()));
         if c.len.load(Ordering::SeqCst) == 0 && !hal::preempt::need_resched() {
             if more {
                 // Memory that this CPU has retired waits for its grace period: look again after a tick.
@@ -271,11 +270,7 @@ pub fn idle() -> ! {
             mem::epoch().online(pin.cpu());
         }
         c.idle.store(false, Ordering::Relaxed);
-        let handled = hal::cpu::interrupt_ns(pin.cpu()) - handled;
-        let idled = time::monotonic_ns().saturating_sub(now + handled);
-        c.stats.idle_since.store(0, Ordering::Release);
-        let sum = c.stats.idle_ns.load(Ordering::Relaxed) + idled;
-        c.stats.idle_ns.store(sum, Ordering::Release);
+        c.stats.idle.end(hal::cpu::undisturbed_ns(pin.cpu()));
         drop(pin);
         hal::irq::restore(irq);
     }
