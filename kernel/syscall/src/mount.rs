@@ -57,8 +57,7 @@ fn text(bytes: &[u8]) -> Result<String, Errno> {
     Ok(text)
 }
 
-/// mount(2), for callers with CAP_SYS_ADMIN. There is no MS_MOVE. A remount that fails with EBUSY, because a file is open for
-/// writing, may have changed the limits of a tmpfs already.
+/// mount(2), for callers with CAP_SYS_ADMIN. There is no MS_MOVE.
 fn mount(a: &mut Args) -> Result<u64, Errno> {
     const MAGIC: u32 = 0xc0ed_0000;
     let mut flags = a.get(3) as u32;
@@ -90,15 +89,7 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
         if !is_root(&place) {
             return Err(Errno::EINVAL);
         }
-        if let Some(fs) = Some(&place.mount.fs).filter(|fs| fs.kind == FsKind::Tmpfs) {
-            let settings = tmpfs_settings(&optional(a.get(4))?, None)?;
-            resize(fs.quota, settings.limit, fs.inodes, settings.inodes)?;
-        }
-        if flags & flag::RDONLY != 0 && is_written(&place.mount) {
-            return Err(Errno::EBUSY);
-        }
-        mount::remount(&place.mount, flags);
-        return Ok(0);
+        return remount(&place.mount, flags, a.get(4));
     }
     if flags & flag::MOVE != 0 {
         return Err(Errno::EINVAL);
@@ -123,6 +114,29 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
     };
     let top = fs.root.clone();
     mount::attach(fs, top, Some(over), text(&source)?, flags)?;
+    Ok(0)
+}
+
+/// MS_REMOUNT: new flags, and for a tmpfs new limits. `options` is an address of the program, or 0. Nothing has changed if it
+/// fails.
+///
+/// # Errors
+/// EINVAL for options that are wrong or leave no room for what is there; EBUSY if the mount is to be read-only, and a file is
+/// open for writing.
+fn remount(on: &Mount, flags: u32, options: u64) -> Result<u64, Errno> {
+    let fs = &on.fs;
+    let settings = if fs.kind == FsKind::Tmpfs {
+        Some(tmpfs_settings(&optional(options)?, None)?)
+    } else {
+        None
+    };
+    if flags & flag::RDONLY != 0 && is_written(on) {
+        return Err(Errno::EBUSY);
+    }
+    if let Some(settings) = settings {
+        resize(fs.quota, settings.limit, fs.inodes, settings.inodes)?;
+    }
+    mount::remount(on, flags);
     Ok(0)
 }
 

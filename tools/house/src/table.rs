@@ -305,12 +305,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         80,
         "one check of arguments after another",
     ),
-    (
-        "mount.rs",
-        "mount",
-        70,
-        "one check of arguments after another",
-    ),
     ("abifuzz.rs", "main", 90, "one option after another"),
 ];
 

@@ -218,6 +218,24 @@ tests! { "system";
         ok!(create("g").and_then(sys::close));
         ok!(umount(&at, 0));
     }
+    a_remount_that_is_refused_changes_nothing {
+        let at = sized("size=64k,nr_inodes=9")?;
+        let fd = ok!(sys::open(&format!("{at}/f"), libc::O_CREAT | libc::O_RDWR, 0o600));
+        let remount = |options: &str| {
+            let flags = libc::MS_REMOUNT | libc::MS_RDONLY;
+            sc!(SYS_mount, 0, path(&at), 0, flags, path(options))
+        };
+        fails!(remount("size=128k,nr_inodes=20"), EBUSY);
+        is!(ok!(blocks(&at)).0, 16);
+        // Options are read first, limits are set last.
+        fails!(remount("size=128q"), EINVAL);
+        fails!(remount("nr_inodes=1"), EBUSY);
+        ok!(sys::close(fd));
+        fails!(remount("nr_inodes=1"), EINVAL);
+        ok!(remount("size=128k"));
+        is!(ok!(blocks(&at)).0, 32);
+        ok!(umount(&at, 0));
+    }
     tmpfs_holds_what_it_was_given {
         let at = sized("size=64k,mode=700")?;
         is!(ok!(blocks(&at)), (16, 16));
