@@ -28,8 +28,6 @@ pub enum Reason {
     Yield = 2,
     /// The thread has ended.
     Exit = 3,
-    /// The thread is the idle thread.
-    Idle = 4,
 }
 
 impl Reason {
@@ -56,8 +54,8 @@ pub fn switch_away(why: Reason) {
     let c = cpus().get(&pin);
     let now = time::monotonic_ns();
     let me = current();
-    if let Some(next) = choose_next(&pin, c, &me, why, now) {
-        switch_to(&pin, c, &me, next, why, now);
+    if let Some(next) = choose_next(&pin, c, &me, Some(why), now) {
+        switch_to(&pin, c, &me, next, Some(why), now);
     } else if must_leave(&pin, &me, why) {
         switch_to_idle(&pin, c, &me, why, now);
     }
@@ -71,35 +69,31 @@ fn must_leave(pin: &CpuPin, me: &Thread, why: Reason) -> bool {
         // If a wake-up comes meanwhile, the idle thread queues the thread at once.
         Reason::Block | Reason::Exit => true,
         Reason::Preempt | Reason::Yield => !me.sched.affinity().has(pin.cpu()),
-        Reason::Idle => false,
     }
 }
 
 /// Takes the thread that is to run instead of the current one off this CPU's queue, or off another CPU's if this one is empty,
 /// and stores its virtual time as that of the running thread. `None` if the current one is to go on, or, if it must leave, there
-/// is none. Charges the current one. Queued threads that may not run here any more go to other CPUs. Takes run queues' locks, one
-/// at a time, and only tries those of others to take a thread.
+/// is none. Without `why` the current one is the idle thread; any other is charged. Queued threads that may not run here any more
+/// go to other CPUs. Takes run queues' locks, one at a time, and only tries those of others to take a thread.
 fn choose_next<'p>(
     pin: &'p CpuPin,
     c: &Cpu,
     me: &Thread,
-    why: Reason,
+    why: Option<Reason>,
     now: u64,
 ) -> Option<&'p Thread> {
-    let stays = why.runs_on() && me.sched.affinity().has(pin.cpu());
-    let vt = if why == Reason::Idle {
-        0
-    } else {
-        me.sched.charge(now)
-    };
+    let stays = why.is_some_and(Reason::runs_on) && me.sched.affinity().has(pin.cpu());
+    let yields = why == Some(Reason::Yield);
+    let vt = why.map_or(0, |_| me.sched.charge(now));
     loop {
         let mut q = c.queue.lock();
         q.begin_choice(now);
-        if why != Reason::Idle {
+        if why.is_some() {
             q.follow(vt);
         }
         match q.first() {
-            Some(first) if !stays || why == Reason::Yield || first <= queue::bucket(vt) => {}
+            Some(first) if !stays || yields || first <= queue::bucket(vt) => {}
             Some(_) => {
                 drop(q);
                 c.running_vt.store(vt, Ordering::Relaxed);
@@ -120,7 +114,7 @@ fn choose_next<'p>(
                 return Some(t);
             }
         }
-        let Some(t) = q.pop(pin, (stays && why != Reason::Yield).then_some(vt)) else {
+        let Some(t) = q.pop(pin, (stays && !yields).then_some(vt)) else {
             drop(q);
             c.running_vt.store(vt, Ordering::Relaxed);
             return None;
@@ -139,7 +133,7 @@ fn choose_next<'p>(
     }
 }
 
-fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, t: &Thread, why: Reason, now: u64) {
+fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, t: &Thread, why: Option<Reason>, now: u64) {
     t.sched.start_running(now);
     c.running_weight.store(t.sched.weight(), Ordering::Relaxed);
     if c.running.swap(t.tid(), Ordering::Relaxed) == 0 {
@@ -157,19 +151,22 @@ fn switch_to_idle(pin: &CpuPin, c: &Cpu, me: &Thread, why: Reason, now: u64) {
     c.running.store(0, Ordering::Relaxed);
     c.running_weight.store(0, Ordering::Relaxed);
     timer::set_tick(pin, u64::MAX);
-    leave(pin, c, me, idle, why);
+    leave(pin, c, me, idle, Some(why));
 }
 
-/// Switches to `next`. Returns, on the stack of `me`, when a CPU switches back to `me`.
-fn leave(_pin: &CpuPin, c: &Cpu, me: &Thread, next: &Thread, why: Reason) {
+/// Switches to `next`. Without `why` the thread that is left is the idle thread, for which [`finish_switch`] has nothing to do.
+/// Returns, on the stack of `me`, when a CPU switches back to `me`.
+fn leave(_pin: &CpuPin, c: &Cpu, me: &Thread, next: &Thread, why: Option<Reason>) {
     bump(&c.stats.switches, 1);
     match why {
-        Reason::Block => me.usage.voluntary.fetch_add(1, Ordering::Relaxed),
-        Reason::Preempt => me.usage.involuntary.fetch_add(1, Ordering::Relaxed),
+        Some(Reason::Block) => me.usage.voluntary.fetch_add(1, Ordering::Relaxed),
+        Some(Reason::Preempt) => me.usage.involuntary.fetch_add(1, Ordering::Relaxed),
         _ => 0,
     };
     c.leaving.store(me.tid(), Ordering::Relaxed);
-    c.leaving_why.store(why as u32, Ordering::Relaxed);
+    if let Some(why) = why {
+        c.leaving_why.store(why as u32, Ordering::Relaxed);
+    }
     if !next.is_kernel() {
         (upcalls::get().enter_space)(next);
     }
@@ -204,7 +201,7 @@ pub fn finish_switch() {
                 .set_vt(prev.sched.vt().max(1 << queue::BUCKET_SHIFT));
             requeue(&pin, prev, Arrival::Usual);
         }
-        Reason::Preempt | Reason::Idle => requeue(&pin, prev, Arrival::Usual),
+        Reason::Preempt => requeue(&pin, prev, Arrival::Usual),
     }
 }
 
@@ -248,8 +245,8 @@ pub fn idle() -> ! {
         hal::preempt::clear_need_resched();
         let now = time::monotonic_ns();
         let me: Current = current();
-        if let Some(next) = choose_next(&pin, c, &me, Reason::Idle, now) {
-            switch_to(&pin, c, &me, next, Reason::Idle, now);
+        if let Some(next) = choose_next(&pin, c, &me, None, now) {
+            switch_to(&pin, c, &me, next, None, now);
             drop(pin);
             hal::irq::restore(irq);
             continue;
