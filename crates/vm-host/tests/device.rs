@@ -205,7 +205,12 @@ fn what_needs_pages_is_refused() {
     lab.map(&program, &device, 0, 2, true);
     let space = &program.space;
     program.run(|p| p.write(AT, 1).unwrap());
-    for advice in [Advice::DontNeed, Advice::Free, Advice::DoFork] {
+    for advice in [
+        Advice::DontNeed,
+        Advice::Free,
+        Advice::DoFork,
+        Advice::DoDump,
+    ] {
         assert_eq!(
             space.advise(&lab.vm, AT, PAGE, advice),
             Err(VmError::Invalid)

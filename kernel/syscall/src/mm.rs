@@ -610,10 +610,10 @@ fn is_unfit(raw: u32, entry: &EntryInfo) -> bool {
     let is = |flag| entry.args.flags.contains(flag);
     let is_shared = is(EntryFlags::SHARED) || is(EntryFlags::FILE);
     match raw {
-        nr::MADV_COLD | nr::MADV_PAGEOUT => is_locked(entry),
+        nr::MADV_COLD | nr::MADV_PAGEOUT => is_locked(entry) || is(EntryFlags::DEVICE),
         nr::MADV_WIPEONFORK => is_shared,
         nr::MADV_DONTNEED => is_locked(entry) || is(EntryFlags::DEVICE),
-        nr::MADV_DONTNEED_LOCKED => is(EntryFlags::DEVICE),
+        nr::MADV_DONTNEED_LOCKED | nr::MADV_DOFORK | nr::MADV_DODUMP => is(EntryFlags::DEVICE),
         nr::MADV_FREE => is_locked(entry) || is_shared,
         _ => false,
     }

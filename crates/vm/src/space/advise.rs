@@ -90,8 +90,10 @@ impl Space {
                 self.discard(vm, &mut map, start, end, advice)?
             }
             Advice::Remove => free_file_pages(vm, map, (start, end), &mut |_| {})?,
-            // As in Linux, where a driver may have kept its mapping from children for a reason.
-            Advice::DoFork if self.shows_device(&map, start, end) => return Err(VmError::Invalid),
+            // As in Linux. A device is never copied: what keeps it out of children and of dumps is not taken back.
+            Advice::DoFork | Advice::DoDump if self.shows_device(&map, start, end) => {
+                return Err(VmError::Invalid);
+            }
             _ => {
                 if let Some((clear, set)) = flag_change(advice)
                     && start < end

@@ -22,6 +22,23 @@ fn first_byte(at: u64) -> u8 {
     sys::peek64(at) as u8
 }
 
+/// Advises on a device's page and the plain page before it, which is at `at`: the plain one takes the advice.
+fn takes_no_advice(at: u64) -> Result<(), String> {
+    let advise = |advice: i32, at: u64, pages: u64| sc!(SYS_madvise, at, pages * PAGE, advice);
+    let is_inherited = || in_child(|| i32::from(sys::catch(|| sys::peek(at)).is_some()));
+    ok!(advise(libc::MADV_DONTFORK, at, 2));
+    is!(is_inherited()?, 1 << 8);
+    fails!(advise(libc::MADV_DOFORK, at, 2), EINVAL);
+    is!(is_inherited()?, 0);
+    for advice in [libc::MADV_DODUMP, libc::MADV_COLD, libc::MADV_PAGEOUT] {
+        ok!(advise(advice, at, 1));
+        fails!(advise(advice, at, 2), EINVAL);
+        fails!(advise(advice, at + PAGE, 1), EINVAL);
+    }
+    ok!(advise(libc::MADV_DONTDUMP, at, 2));
+    Ok(())
+}
+
 tests! { "device";
     mem_is_for_root {
         devmem()?;
@@ -75,6 +92,13 @@ tests! { "device";
         fails!(sc!(SYS_madvise, at, PAGE, libc::MADV_DOFORK), EINVAL);
         ok!(sc!(SYS_munmap, at, PAGE));
         is!(first_byte(at + JUMP), 0xea);
+    }
+    mem_takes_no_advice_for_plain_memory {
+        let fd = devmem()?;
+        let at = ok!(anon(2));
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        is!(ok!(sys::mmap(at + PAGE, PAGE, libc::PROT_READ, flags, fd, ROM)), at + PAGE);
+        takes_no_advice(at)?;
     }
     mem_seeks_by_address {
         let fd = devmem()?;
