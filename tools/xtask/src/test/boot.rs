@@ -1,7 +1,8 @@
 //! Runs the boot tests.
 //!
 //! Guarantee: each boot has its own time limit and leaves its console in `build/test/NAME.log`; at most as many
-//! machines run at once as the host has CPUs for, so that one test does not starve another into its limit.
+//! machines run at once as the host has CPUs for, so that one test does not starve another into its limit. A machine of two
+//! CPUs, of which tests mostly keep one busy, counts as one.
 
 use super::Totals;
 use super::spec::{Line, On, Spec};
@@ -86,7 +87,7 @@ pub fn run(setup: &Setup, choice: &Choice) -> Result<Totals> {
         })
         .collect();
     // Small machines first, side by side: between larger ones a CPU of the host would stay idle.
-    boots.sort_by_key(|boot| boot.on.cpus() != 1);
+    boots.sort_by_key(|boot| boot.on.host_cpus() != 1);
     let shared = prepare(setup, &boots)?;
     let step = step(format!("{} boot tests", boots.len()));
     Ok(run_all(&shared, &boots, &step))
@@ -200,7 +201,7 @@ fn run_all(shared: &Shared, boots: &[Boot], step: &Step) -> Totals {
         loop {
             let taken = locked(&next).next();
             let Some(boot) = taken else { return };
-            let lent = cpus.take(boot.on.cpus());
+            let lent = cpus.take(boot.on.host_cpus());
             step.say(&boot.name);
             let began = Instant::now();
             let result = run_one(shared, boot)

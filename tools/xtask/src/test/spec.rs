@@ -145,9 +145,12 @@ impl On {
         Rmap::named(name).with_context(|| format!("no reverse map is named {name}"))
     }
 
-    /// CPUs, for sharing the host's among tests.
-    pub fn cpus(&self) -> u32 {
-        self.cpus
+    /// CPUs of the host, for sharing them among tests.
+    pub fn host_cpus(&self) -> u32 {
+        match self.cpus {
+            1 | 2 => 1,
+            more => more,
+        }
     }
 
     /// The kernel options of this machine alone.
