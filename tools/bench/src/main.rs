@@ -1,7 +1,8 @@
 //! Measures Pantala, beside Linux or alone: `make bench`, `rivals`, `commute`, `pcm` and `c2c`.
 //!
-//! [`measure`] compares what operations cost, [`rivals`] what they cost on each reverse map, [`commute`] counts those that are in each other's way, [`pcm`] tells whose
-//! memory CPUs use, [`c2c`] what moves between them. All of them boot machines under the plugin of `tools/coherence`.
+//! [`measure`] compares what operations cost, [`rivals`] what they cost on each reverse map, [`commute`] counts those that are in
+//! each other's way, [`pcm`] tells whose memory CPUs use, [`c2c`] what moves between them. All of them boot machines under the
+//! plugin of `tools/coherence`.
 
 mod c2c;
 mod commute;

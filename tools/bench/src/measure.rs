@@ -19,18 +19,12 @@ use machine::options;
 pub fn run(asked: &options::Bench) -> Result<u8> {
     let settings = Settings::of(asked, What::Kernels);
     let base = asked.base.as_deref().map(samples::read).transpose()?;
-    let mut lab = lab::of(&asked.system, &asked.kernels, "bench")?;
-    lab.memory = settings.memory();
+    let lab = lab::of(&asked.system, &asked.kernels, "bench")?;
     for guest in &lab.guests {
         println!("{}:\n  {}", guest.title, lab.command_line(guest));
     }
     let outcome = plan::carry_out(&lab, &settings)?;
-    let figures = Figures::of(&outcome.samples);
-    anyhow::ensure!(
-        !figures.is_empty(),
-        "no run gave a figure:\n{}",
-        outcome.failures.join("\n")
-    );
+    let figures = outcome.figures()?;
     let base = base.map(|base| Figures::of(&base));
     let findings = findings::report(&lab, &settings, &figures, &outcome, base.as_ref());
     findings.publish(&lab.dir.join("report.html"))?;

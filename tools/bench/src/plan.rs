@@ -1,5 +1,6 @@
 //! The boots of a run, one after the other, with a bar that tells the time left.
 
+use crate::figures::Figures;
 use crate::guest::{Guest, Kind, Lab, Trial};
 use crate::names::Line;
 use crate::pace::{self, Pace};
@@ -151,6 +152,20 @@ pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
 }
 
 impl Outcome {
+    /// The samples brought together.
+    ///
+    /// # Errors
+    /// There is none; the message says what went wrong.
+    pub fn figures(&self) -> Result<Figures> {
+        let figures = Figures::of(&self.samples);
+        anyhow::ensure!(
+            !figures.is_empty(),
+            "no run gave a figure:\n{}",
+            self.failures.join("\n")
+        );
+        Ok(figures)
+    }
+
     /// Makes one boot, and once more if it failed before its time was over; returns whether one ended well. The second one's
     /// figures count; a failure is told in any case, and its console kept.
     fn carry_out(&mut self, lab: &Lab, step: &Step, cmd: &str, limit: Duration) -> bool {

@@ -22,29 +22,26 @@ const SYSTEMS: [(&str, &str); 4] = [
     ("linux", "Linux"),
 ];
 
+/// Memory of the machines, in MiB: ten thousand processes, or a parent of 1 GiB, have room.
+const MEMORY: u64 = 4096;
+
 /// Runs everything and writes `build/rivals/`.
 ///
 /// # Errors
 /// Something cannot be built, or no boot gave any figure.
 pub fn run(asked: &options::Bench) -> Result<u8> {
-    let mut settings = Settings::of(asked, What::Rivals);
-    settings.runs = asked.runs.unwrap_or(1);
+    let settings = Settings::of(asked, What::Rivals);
     let mut kernels = asked.kernels.clone();
     if kernels.thp == "never" {
         kernels.thp = "madvise".into();
     }
     let mut lab = lab::of(&asked.system, &kernels, "rivals")?;
-    lab.memory = settings.memory();
+    lab.memory = MEMORY;
     if kernels.wants("pantala") {
         lab::add_rivals(&mut lab, &asked.system.kernel)?;
     }
     let outcome = plan::carry_out(&lab, &settings)?;
-    let figures = Figures::of(&outcome.samples);
-    anyhow::ensure!(
-        !figures.is_empty(),
-        "no run gave a figure:\n{}",
-        outcome.failures.join("\n")
-    );
+    let figures = outcome.figures()?;
     tell(&lab, &settings, &figures, &outcome).publish(&lab.dir.join("report.html"))?;
     println!("samples: {}", lab.samples().display());
     Ok(u8::from(!outcome.failures.is_empty()))

@@ -30,53 +30,50 @@ impl Section {
     }
 }
 
-/// The sections of a comparison of reverse maps.
-pub fn rivals(figures: &Figures) -> Vec<Section> {
-    let section = |title: String, metric, cpus| Section {
+fn section(title: String, metric: Metric, cpus: u32) -> Section {
+    Section {
         title,
         metric,
         cpus,
-        less_is_better: true,
-    };
-    let lines = |cpus| {
-        let title =
-            format!("lines moved between CPUs an operation, {cpus} CPUs, timer ticks subtracted");
-        section(title, Metric::Moves, cpus)
-    };
-    let mut sections = vec![
-        section(
-            "kernel instructions an operation, 1 CPU".into(),
-            Metric::Instructions,
-            1,
-        ),
-        lines(TRANSFER_CPUS),
-        lines(2 * TRANSFER_CPUS),
-        section("bytes for each process, 1 CPU".into(), Metric::Bytes, 1),
-    ];
+        less_is_better: metric != Metric::Rate,
+    }
+}
+
+fn instructions() -> Section {
+    let title = "kernel instructions an operation, 1 CPU";
+    section(title.into(), Metric::Instructions, 1)
+}
+
+fn lines(cpus: u32) -> Section {
+    let title =
+        format!("lines moved between CPUs an operation, {cpus} CPUs, timer ticks subtracted");
+    section(title, Metric::Moves, cpus)
+}
+
+fn bytes() -> Section {
+    let title = "bytes for each process, 1 CPU";
+    section(title.into(), Metric::Bytes, 1)
+}
+
+/// Those of the sections for which there are figures.
+fn measured(mut sections: Vec<Section>, figures: &Figures) -> Vec<Section> {
     sections.retain(|section| figures.cpus(section.metric).contains(&section.cpus));
     sections
+}
+
+/// The sections of a comparison of reverse maps.
+pub fn rivals(figures: &Figures) -> Vec<Section> {
+    let lines = [TRANSFER_CPUS, 2 * TRANSFER_CPUS].map(lines);
+    let sections = [instructions()].into_iter().chain(lines).chain([bytes()]);
+    measured(sections.collect(), figures)
 }
 
 /// The sections for which there are figures.
 pub fn sections(figures: &Figures) -> Vec<Section> {
     let n = TRANSFER_CPUS;
-    let section = |title: String, metric, cpus| Section {
-        title,
-        metric,
-        cpus,
-        less_is_better: metric != Metric::Rate,
-    };
     let mut sections = vec![
-        section(
-            "kernel instructions an operation, 1 CPU".into(),
-            Metric::Instructions,
-            1,
-        ),
-        section(
-            format!("lines moved between CPUs an operation, {n} CPUs, timer ticks subtracted"),
-            Metric::Moves,
-            n,
-        ),
+        instructions(),
+        lines(n),
         section(
             format!("of them and the ticks', false sharing, {n} CPUs"),
             Metric::FalseSharing,
@@ -97,14 +94,13 @@ pub fn sections(figures: &Figures) -> Vec<Section> {
             Metric::Ticks,
             n,
         ),
-        section("bytes for each process, 1 CPU".into(), Metric::Bytes, 1),
+        bytes(),
     ];
     sections.extend(figures.cpus(Metric::Rate).into_iter().map(|cpus| {
         let title = format!("operations a second under emulation, {cpus} CPU(s)");
         section(title, Metric::Rate, cpus)
     }));
-    sections.retain(|section| figures.cpus(section.metric).contains(&section.cpus));
-    sections
+    measured(sections, figures)
 }
 
 /// A figure and its spread, with an exclamation mark where its runs lie too far apart.

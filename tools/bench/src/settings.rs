@@ -78,7 +78,9 @@ impl Settings {
             quick,
             only,
             kinds: asked.kinds.to_vec(),
-            runs: asked.runs.unwrap_or(if quick { 1 } else { 3 }),
+            runs: asked
+                .runs
+                .unwrap_or(if quick || what == What::Rivals { 1 } else { 3 }),
             resume: asked.resume,
         }
     }
@@ -97,14 +99,6 @@ impl Settings {
         match self.what {
             What::Kernels => &[TRANSFER_CPUS],
             What::Rivals => &[TRANSFER_CPUS, 2 * TRANSFER_CPUS],
-        }
-    }
-
-    /// Memory of the machines, in MiB.
-    pub fn memory(&self) -> u64 {
-        match self.what {
-            What::Kernels => 1024,
-            What::Rivals => 4096,
         }
     }
 
