@@ -296,6 +296,6 @@ impl ReverseMap for PvObm {
     }
 
     fn places(&self, _: &Object, pages: &[&Page]) -> usize {
-        pages.iter().map(|page| page.list().count()).sum()
+        pages.iter().map(|page| self.entries(page)).sum()
     }
 }

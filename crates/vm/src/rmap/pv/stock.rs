@@ -390,7 +390,11 @@ impl ReverseMap for PvStock {
         })
     }
 
+    fn is_unlisted(&self, page: &Page) -> bool {
+        page.list().is_empty()
+    }
+
     fn places(&self, _: &Object, pages: &[&Page]) -> usize {
-        pages.iter().map(|page| page.list().count()).sum()
+        pages.iter().map(|page| self.entries(page)).sum()
     }
 }
