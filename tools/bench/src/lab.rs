@@ -85,7 +85,7 @@ pub fn plugin() -> Result<PathBuf> {
         "coherence-plugin",
     ]);
     tools::run(&mut command, "the plugin's build")?;
-    Ok(tools::root().join("target/release/libcoherence_plugin.so"))
+    Ok(tools::target_dir().join("release/libcoherence_plugin.so"))
 }
 
 fn pantala(asked: &options::Kernel) -> Result<Guest> {

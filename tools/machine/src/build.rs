@@ -57,8 +57,7 @@ pub fn kernel(profile: Profile, rmap: Rmap) -> Result<PathBuf> {
     toolchain::for_kernel(&mut command)?;
     tools::run(&mut command, "the kernel's build")?;
     drop(step);
-    let built = tools::root()
-        .join("target")
+    let built = tools::target_dir()
         .join(toolchain::KERNEL_TARGET)
         .join(dir)
         .join("pantala");
@@ -122,7 +121,7 @@ pub fn tool(name: &str) -> Result<PathBuf> {
         .current_dir(&root)
         .args(["build", "--package", name]);
     let doing = format!("building tools/{name}");
-    let _step = if root.join("target/debug").join(name).is_file() {
+    let _step = if tools::target_dir().join("debug").join(name).is_file() {
         command.arg("--quiet");
         Some(step(doing))
     } else {

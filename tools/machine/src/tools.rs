@@ -15,6 +15,12 @@ pub fn root() -> PathBuf {
         .expect("this crate lies two directories below the root")
 }
 
+/// Where cargo puts what it builds of this workspace: the variable's directory, as for cargo itself, or `target`.
+pub fn target_dir() -> PathBuf {
+    let asked = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    root().join(asked)
+}
+
 /// The root, two directories above a crate of the tools.
 fn above(krate: &Path) -> Option<PathBuf> {
     let root = krate.ancestors().nth(2)?;
