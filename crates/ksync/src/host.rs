@@ -8,6 +8,7 @@ use std::{boxed::Box, time::Instant};
 
 use crate::{
     class::HeldLocks,
+    percpu::Padded,
     platform::{Parker, Platform},
     shim::{leak, threads},
 };
@@ -17,7 +18,11 @@ use core::sync::atomic::{AtomicBool, Ordering::*};
 /// CPUs that the host platform can play.
 pub const MAX_CPUS: usize = 256;
 
-static TAKEN: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
+/// Which CPUs have a pinned thread, a line each.
+static TAKEN: [Padded<AtomicBool>; MAX_CPUS] = [const { Padded(AtomicBool::new(false)) }; MAX_CPUS];
+
+/// Whether waiting threads keep their processors.
+static SPINS: AtomicBool = AtomicBool::new(false);
 
 struct Local {
     cpu: Cell<usize>,
@@ -57,6 +62,12 @@ pub fn set_cpu(cpu: usize) {
         assert_eq!(l.preempt.get(), 0, "changing CPU while pinned");
         l.cpu.set(cpu);
     });
+}
+
+/// Makes threads that wait for a lock keep their processors from now on, or give them away, as at first. For measurements with no more
+/// threads than processors.
+pub fn spin(spins: bool) {
+    SPINS.store(spins, Relaxed);
 }
 
 /// The current thread's preemption count.
@@ -127,7 +138,11 @@ impl Platform for Host {
 
     fn relax() {
         // There are usually more threads than processors, so the holder may need this one.
-        threads::yield_now();
+        if !cfg!(any(loom, shuttle)) && SPINS.load(Relaxed) {
+            core::hint::spin_loop();
+        } else {
+            threads::yield_now();
+        }
     }
 
     fn parker() -> Parker {

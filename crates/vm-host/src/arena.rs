@@ -137,10 +137,26 @@ impl Arena {
             .collect()
     }
 
+    /// A VM on this machine, with an empty template root.
+    pub fn into_vm(self) -> vm::Vm<Arena> {
+        let (pages, alloc) = (self.pages(), self.allocator());
+        vm_on(self, pages, alloc)
+    }
+
     /// An allocator of all frames. To be called once per arena.
     pub fn allocator(&self) -> PageAllocator {
         PageAllocator::new(self, self.pages, &self.ranges())
     }
+}
+
+/// A VM on `machine`, whose template root is empty.
+pub(crate) fn vm_on<M: Machine>(machine: M, pages: PageArray, alloc: PageAllocator) -> vm::Vm<M> {
+    let root = alloc
+        .alloc(&ksync::pin(), vm::Rights::Kernel)
+        .expect("memory for the template root");
+    vm::page::zero_frame(&machine, root);
+    pages.get(root).set_state(vm::page::State::Table);
+    vm::Vm::new(machine, pages, alloc, root)
 }
 
 fn by_distance(domain: usize, domains: usize) -> Vec<u8> {

@@ -110,17 +110,11 @@ impl Sim {
 
     /// A VM on this machine, with an empty template root.
     pub fn into_vm(self) -> Vm<Sim> {
-        let pages = self.arena.pages();
-        let alloc = self.arena.allocator();
+        let (pages, alloc) = (self.arena.pages(), self.arena.allocator());
         let ncpus = self.ncpus();
-        let root = alloc
-            .alloc(&ksync::pin(), vm::Rights::Kernel)
-            .expect("memory for the template root");
-        vm::page::zero_frame(&self, root);
+        let vm = arena::vm_on(self, pages, alloc);
         // A mark in kernel space that every root must carry.
-        self.words(root)[511].store(KERNEL_MARK, Relaxed);
-        pages.get(root).set_state(State::Table);
-        let vm = Vm::new(self, pages, alloc, root);
+        vm.machine.words(vm.pmaps.empty_root())[511].store(KERNEL_MARK, Relaxed);
         // CPUs other than the first come online when a thread starts to play them.
         (1..ncpus).for_each(|cpu| vm.epoch.offline(cpu));
         vm
