@@ -1,6 +1,10 @@
 //! A pmap and aligned runs of 512 frames, for tests of leaves of 2 MiB.
 
 use std::sync::Arc;
+#[cfg(not(any(loom, shuttle)))]
+use std::sync::atomic::AtomicUsize;
+#[cfg(not(any(loom, shuttle)))]
+use std::time::{Duration, Instant};
 
 use ksync::atomic::Ordering::SeqCst;
 use vm::page::PAGE_SIZE;
@@ -250,6 +254,29 @@ impl Runs {
         done
     }
 
+    /// Enters a leaf at the place of a run if `check` holds.
+    pub fn enter_large(&self, run: usize, prot: Prot, check: impl FnOnce() -> bool) -> bool {
+        let leaf = Pte::user(self.frame(run, 0), prot).with(Pte::PS | Pte::D);
+        let va = Runs::va(run, 0);
+        self.pmap
+            .enter_large(&self.vm, &ksync::pin(), va, leaf, check)
+    }
+
+    /// As [`stopped`], where CPUs 1 and 2 perform `theirs` and `ours`.
+    #[cfg(not(any(loom, shuttle)))]
+    pub fn stopped(
+        &self,
+        place: (usize, Option<Pfn>),
+        patience: Duration,
+        theirs: impl FnOnce() + Send,
+        ours: impl FnOnce() + Send,
+    ) -> bool {
+        let theirs = || self.play(1, theirs);
+        stopped(&self.vm.machine, place, patience, theirs, || {
+            self.play(2, ours);
+        })
+    }
+
     /// Ends the pmap and checks that no frame is lost.
     pub fn finish(self) {
         listed::check(&self.vm, std::iter::once(&*self.pmap));
@@ -261,4 +288,56 @@ impl Runs {
         self.vm.drain_limbo();
         assert_eq!(self.vm.alloc.free_pages(), self.free);
     }
+}
+
+/// Stops `theirs`, which CPU 1 performs, at its `look`-th look at a table, or at its first look at table `at`, while `ours` is
+/// performed on another CPU, as far as it can: to its end, or until it has waited for CPU 1 for so long. Returns whether CPU 1
+/// came there; else `ours` is not performed.
+#[cfg(not(any(loom, shuttle)))]
+pub fn stopped(
+    machine: &Sim,
+    (look, at): (usize, Option<Pfn>),
+    patience: Duration,
+    theirs: impl FnOnce() + Send,
+    ours: impl FnOnce() + Send,
+) -> bool {
+    const REACHED: usize = 1;
+    const GO: usize = 2;
+    let [looks, state] = [(); 2].map(|()| Arc::<AtomicUsize>::default());
+    let (count, gate) = (looks.clone(), state.clone());
+    machine.on_table(Some(Box::new(move |pfn| {
+        if ksync::pin().cpu() != 1 || at.is_some_and(|at| at != pfn) {
+            return;
+        }
+        if count.fetch_add(1, SeqCst) + 1 == look {
+            gate.store(REACHED, SeqCst);
+            while gate.load(SeqCst) != GO {
+                std::thread::yield_now();
+            }
+        }
+    })));
+    let ended = AtomicUsize::new(0);
+    let play = |act: &mut dyn FnMut()| {
+        act();
+        ended.fetch_add(1, SeqCst);
+    };
+    let (mut theirs, mut ours) = (Some(theirs), Some(ours));
+    let mut reached = false;
+    std::thread::scope(|scope| {
+        scope.spawn(|| play(&mut || theirs.take().expect("once")()));
+        while state.load(SeqCst) != REACHED && ended.load(SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        reached = state.load(SeqCst) == REACHED;
+        if reached {
+            scope.spawn(|| play(&mut || ours.take().expect("once")()));
+            let begin = Instant::now();
+            while ended.load(SeqCst) == 0 && begin.elapsed() < patience {
+                std::thread::yield_now();
+            }
+            state.store(GO, SeqCst);
+        }
+    });
+    machine.on_table(None);
+    reached
 }

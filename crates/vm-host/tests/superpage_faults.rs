@@ -17,10 +17,15 @@ const BLOCK: u64 = 512;
 /// The address of the first block.
 const AT: u64 = 0x4000_0000;
 const RW: MapProt = MapProt::READ.union(MapProt::WRITE);
+/// Blocks are filled page by page; `leaf_fills.rs` is about those filled at once.
+const BY_PAGE: Tuning = Tuning {
+    fill_leaves: false,
+    ..Tuning::DEFAULT
+};
 
 /// Runs `act` as a program on a machine with so many frames, and checks at the end that all have come back.
 fn with_program(frames: usize, which: Superpages, act: impl FnOnce(&Lab, &Program)) -> VmTotals {
-    let lab = Lab::with_superpages(frames, 2, Tuning::DEFAULT);
+    let lab = Lab::with_superpages(frames, 2, BY_PAGE);
     lab.vm.set_superpages(which);
     lab.play_all();
     let program = Program::new(&lab.vm);
@@ -273,7 +278,7 @@ fn reserved_frames_serve_others_before_memory_is_out() {
 #[test]
 fn threads_fill_a_block_together() {
     for _ in 0..20 {
-        let lab = Lab::with_superpages(8192, 4, Tuning::DEFAULT);
+        let lab = Lab::with_superpages(8192, 4, BY_PAGE);
         let program = Arc::new(Program::new(&lab.vm));
         map(&lab, &program, 0..4 * BLOCK, EntryFlags::empty());
         thread::scope(|scope| {

@@ -3,8 +3,8 @@
 #![cfg(not(any(loom, shuttle)))]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 use vm::page::Flags;
 use vm::pmap::{Entered, Scan};
@@ -174,57 +174,6 @@ fn enter_before_the_flush(act: fn(&Runs)) {
     Arc::into_inner(lab).expect("the hook is gone").finish();
 }
 
-/// Stops CPU 1, which performs `theirs`, at its `look`-th look at a table, or at its first look at table `at`, while CPU 2
-/// performs `ours`, as far as it can: to its end, or until it has waited for CPU 1 for so long. Returns whether CPU 1 came
-/// there.
-fn stopped(
-    lab: &Runs,
-    (look, at): (usize, Option<vm::Pfn>),
-    patience: Duration,
-    theirs: impl FnOnce() + Send,
-    ours: impl FnOnce() + Send,
-) -> bool {
-    let [looks, state] = [(); 2].map(|()| Arc::<AtomicUsize>::default());
-    const REACHED: usize = 1;
-    const GO: usize = 2;
-    let (count, gate) = (looks.clone(), state.clone());
-    lab.vm.machine.on_table(Some(Box::new(move |pfn| {
-        if ksync::pin().cpu() != 1 || at.is_some_and(|at| at != pfn) {
-            return;
-        }
-        if count.fetch_add(1, SeqCst) + 1 == look {
-            gate.store(REACHED, SeqCst);
-            while gate.load(SeqCst) != GO {
-                std::thread::yield_now();
-            }
-        }
-    })));
-    let over = AtomicUsize::new(0);
-    let play = |cpu, act: &mut dyn FnMut()| {
-        lab.play(cpu, act);
-        over.fetch_add(cpu, SeqCst);
-    };
-    let (mut theirs, mut ours) = (Some(theirs), Some(ours));
-    let mut reached = false;
-    std::thread::scope(|scope| {
-        scope.spawn(|| play(1, &mut || theirs.take().expect("once")()));
-        while state.load(SeqCst) != REACHED && over.load(SeqCst) == 0 {
-            std::thread::yield_now();
-        }
-        reached = state.load(SeqCst) == REACHED;
-        if reached {
-            scope.spawn(|| play(2, &mut || ours.take().expect("once")()));
-            let begin = Instant::now();
-            while over.load(SeqCst) == 0 && begin.elapsed() < patience {
-                std::thread::yield_now();
-            }
-            state.store(GO, SeqCst);
-        }
-    });
-    lab.vm.machine.on_table(None);
-    reached
-}
-
 /// Performs `act` on CPU 1, which has found the table of the run when a promotion replaces it.
 fn at_a_dying_table<R: Send>(prot: Prot, act: impl FnOnce(&Runs) -> R + Send) -> (Runs, R) {
     let lab = Runs::new(3, 2);
@@ -237,7 +186,7 @@ fn at_a_dying_table<R: Send>(prot: Prot, act: impl FnOnce(&Runs) -> R + Send) ->
     let promote = || assert!(lab.promote(0));
     // CPU 1 has no lock there, so the promotion comes to its end.
     let patience = Duration::from_secs(600);
-    assert!(stopped(&lab, (1, Some(table)), patience, theirs, promote));
+    assert!(lab.stopped((1, Some(table)), patience, theirs, promote));
     (lab, done.expect("it ran"))
 }
 
@@ -451,8 +400,7 @@ fn pair(first: Op, second: Op, large: bool, warm: bool) -> usize {
         assert!(!large || lab.promote(0));
         lab.run_on(0);
         assert!(!warm || CACHED.iter().all(|&n| writes(&lab, 0, n)));
-        let reached = stopped(
-            &lab,
+        let reached = lab.stopped(
             (look, None),
             Duration::from_millis(4),
             || first.1(&lab),

@@ -29,8 +29,7 @@ impl Tally {
 impl VmTotals {
     /// Leaves of 2 MiB that exist now, or did while the counts were added up.
     pub fn leaves(&self) -> u64 {
-        self.promotions
-            .saturating_sub(self.demotions + self.leaves_removed)
+        (self.promotions + self.leaves_filled).saturating_sub(self.demotions + self.leaves_removed)
     }
 }
 
@@ -97,6 +96,8 @@ counts! {
     swept,
     /// Leaves of 2 MiB made of tables.
     promotions,
+    /// Leaves of 2 MiB filled at once, by one fault.
+    leaves_filled,
     /// Leaves of 2 MiB divided into tables.
     demotions,
     /// Leaves of 2 MiB removed whole.

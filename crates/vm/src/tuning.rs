@@ -26,6 +26,8 @@ pub struct Tuning {
     pub hard_depth: usize,
     /// Checks made in one slice of a sweep, with the maps' locks held: pages times attachments.
     pub sweep_looks: usize,
+    /// Whether one fault fills a leaf of 2 MiB, where superpages are wanted and memory suffices.
+    pub fill_leaves: bool,
 }
 
 impl Tuning {
@@ -39,6 +41,7 @@ impl Tuning {
         copy_depth: 12,
         hard_depth: 16,
         sweep_looks: 512,
+        fill_leaves: true,
     };
 
     /// For tests.
@@ -51,5 +54,6 @@ impl Tuning {
         copy_depth: 4,
         hard_depth: 6,
         sweep_looks: 2,
+        fill_leaves: true,
     };
 }

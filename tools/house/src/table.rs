@@ -163,12 +163,6 @@ pub const LONG_FILES: &[Entry] = &[
         900,
         "a test for each operation",
     ),
-    (
-        "vm/src/fault/mod.rs",
-        "",
-        610,
-        "the way of a fault that waits for nothing, in one place",
-    ),
     ("vm/src/map/tree.rs", "", 680, "one data structure"),
     ("syscall/src/file.rs", "", 630, "a handler for each call"),
     ("syscall/src/mm.rs", "", 770, "a handler for each call"),
@@ -268,12 +262,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         "World::apply",
         80,
         "one arm for each operation",
-    ),
-    (
-        "vm/src/fault/mod.rs",
-        "Space::attempt",
-        80,
-        "the way of a fault, in one place",
     ),
     (
         "kernel/hal/src/x86/boot/mod.rs",

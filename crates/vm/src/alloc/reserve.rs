@@ -91,9 +91,7 @@ impl PageAllocator {
         if self.injected(cpu, Rights::User) {
             return None;
         }
-        let mut nearest = self.nearest[cpu.domain].iter().map(|&d| usize::from(d));
-        let domain = nearest.find(|&domain| self.domains[domain].size() != 0)?;
-        let first = self.domains[domain].take_run(self.pages, RUN_ORDER, Rights::User, cpu.home)?;
+        let (domain, first) = self.spare_run(cpu)?;
         blocks.include(place);
         let placed = match reservations.reserve(first, place) {
             Ok(placed) => placed,
@@ -116,6 +114,44 @@ impl PageAllocator {
             return None;
         }
         Some(placed)
+    }
+
+    /// Takes a run of the nearest domain that has memory, to be [filled](PageAllocator::fill_run) or given back with
+    /// [`free_order`](PageAllocator::free_order). Breaks no reservation and opens no reserve for it.
+    ///
+    /// # Errors
+    /// The domain has no free run to spare for users, or the injector fails the request.
+    pub fn alloc_run(&self, pin: &CpuPin) -> Result<Pfn, NoMemory> {
+        let cpu = self.cpus.get(pin);
+        if self.reservations.is_none() || self.injected(cpu, Rights::User) {
+            return Err(NoMemory);
+        }
+        let (domain, run) = self.spare_run(cpu).ok_or(NoMemory)?;
+        cpu.count_taken(domain, RUN_FRAMES as usize);
+        Ok(run)
+    }
+
+    /// Takes a run of the nearest domain that has memory, if users may take it; also returns the domain.
+    fn spare_run(&self, cpu: &Magazine) -> Option<(usize, Pfn)> {
+        let mut nearest = self.nearest[cpu.domain].iter().map(|&d| usize::from(d));
+        let domain = nearest.find(|&domain| self.domains[domain].size() != 0)?;
+        let run = self.domains[domain].take_run(self.pages, RUN_ORDER, Rights::User, cpu.home)?;
+        Some((domain, run))
+    }
+
+    /// Makes a run from [`alloc_run`](PageAllocator::alloc_run) that of a place's block. The caller owns its frames, each of
+    /// which is freed as any other page, then. False if the block has a run: nothing has changed.
+    ///
+    /// A full fence follows, which pairs with that of [`end_reservations`](PageAllocator::end_reservations): a caller that
+    /// still finds the index within the object's size leaves no reservation behind.
+    pub fn fill_run(&self, run: Pfn, (place, blocks): (Place, &Blocks)) -> bool {
+        let Some(reservations) = &self.reservations else {
+            return false;
+        };
+        blocks.include(place);
+        let done = reservations.take_whole(run, place);
+        ksync::atomic::fence(ksync::atomic::Ordering::SeqCst);
+        done
     }
 
     /// Ends the reservations of an object for blocks that begin at `from` or beyond; the pages stay. The caller has

@@ -20,6 +20,8 @@
 mod around;
 mod copy;
 mod device;
+mod fill;
+mod leaf;
 mod remap_pages;
 mod slow;
 mod superpage;
@@ -29,7 +31,7 @@ use ksync::CpuPin;
 use crate::alloc::NoMemory;
 use crate::backing::Chain;
 use crate::map::{EntryState, MapEntry, Prot};
-use crate::object::{Insert, Object, Slot};
+use crate::object::{Object, Slot};
 use crate::page::{Flags, PAGE_SIZE, Page, Pfn, Wanted};
 use crate::pmap::{self, EnterError, Entered, Pte};
 use crate::rmap::{Blocked, ReverseMap, Ticket, marks};
@@ -95,6 +97,8 @@ pub(crate) enum Slow {
     Shadow,
     /// The fault is served, but the chain is too long.
     Collapse,
+    /// A leaf of 2 MiB may be filled. Not with the map's lock.
+    Leaf,
 }
 
 /// One attempt, with what it has found so far.
@@ -164,6 +168,11 @@ impl Space {
                 drop(pin);
                 drop(self.lock());
             }
+            Step::Slow(Slow::Leaf) => {
+                drop(pin);
+                let (pin, step) = self.fill_leaf(vm, va);
+                return self.go_on(vm, pin, va, step);
+            }
             Step::Slow(what) => {
                 drop(pin);
                 return self.slow(vm, va, what);
@@ -177,7 +186,7 @@ impl Space {
         Ok(false)
     }
 
-    /// One attempt, pinned: looks for the page from the front layer down, and does what the module's table says. Never sleeps.
+    /// One attempt, pinned. Never sleeps.
     #[inline(always)]
     fn attempt<M: Machine>(
         &self,
@@ -186,6 +195,20 @@ impl Space {
         ticket: Ticket<'_>,
         va: u64,
         access: Access,
+    ) -> Step {
+        self.look(vm, pin, ticket, va, access, |attempt| attempt.serve())
+    }
+
+    /// Looks up what an attempt works on, and passes it to `then`; or returns the step that ends the attempt.
+    #[inline(always)]
+    fn look<'a, M: Machine>(
+        &'a self,
+        vm: &'a Vm<M>,
+        pin: &'a CpuPin,
+        ticket: Ticket<'a>,
+        va: u64,
+        access: Access,
+        then: impl FnOnce(Attempt<'a, M>) -> Step,
     ) -> Step {
         let Some(entry) = self.find(pin, va) else {
             return Step::Slow(Slow::GrowDown);
@@ -204,7 +227,7 @@ impl Space {
         if write && state.needs_copy() {
             return Step::Slow(Slow::Shadow);
         }
-        let attempt = Attempt {
+        then(Attempt {
             space: self,
             vm,
             pin,
@@ -214,19 +237,26 @@ impl Space {
             chain,
             va,
             write,
-        };
-        let (mut below, mut depth, mut front) = (chain.layers().iter(), 0, None);
+        })
+    }
+}
+
+impl<M: Machine> Attempt<'_, M> {
+    /// Looks for the page from the front layer down, and does what the module's table says.
+    #[inline(always)]
+    fn serve(&self) -> Step {
+        let (mut below, mut depth, mut front) = (self.chain.layers().iter(), 0, None);
         while let Some(layer) = below.next() {
-            let Some(object) = layer.object(pin) else {
+            let Some(object) = layer.object(self.pin) else {
                 return Step::Again;
             };
-            let index = layer.index(va);
-            let slot = object.slot(pin, index);
+            let index = layer.index(self.va);
+            let slot = object.slot(self.pin, index);
             if let Some(pfn) = slot.and_then(Slot::page) {
                 // Pages beyond the end of a file may exist for a moment during a truncation. Private copies stay in
                 // their object when the file shrinks.
                 if !object.has_index(index)
-                    || !below.as_slice().is_empty() && chain.is_cut_off(pin, va)
+                    || !below.as_slice().is_empty() && self.chain.is_cut_off(self.pin, self.va)
                 {
                     return Step::Fail(FaultError::Bus);
                 }
@@ -235,15 +265,15 @@ impl Space {
                     object,
                     index,
                     pfn,
-                    page: vm.pages.get(pfn),
+                    page: self.vm.pages.get(pfn),
                 };
                 let Some(front) = front else {
-                    return attempt.resident(&found);
+                    return self.resident(&found);
                 };
-                return if write {
-                    attempt.copy(&found, front)
+                return if self.write {
+                    self.copy(&found, front)
                 } else {
-                    attempt.resident(&found)
+                    self.resident(&found)
                 };
             }
             front.get_or_insert(EmptySlot {
@@ -254,8 +284,8 @@ impl Space {
             depth += 1;
         }
         match front {
-            Some(front) if front.object.is_anon() => attempt.fill(front),
-            Some(front) => attempt.fill_layers(front),
+            Some(front) if front.object.is_anon() => self.fill(front),
+            Some(front) => self.fill_layers(front),
             None => Step::Again,
         }
     }
@@ -345,124 +375,6 @@ impl<M: Machine> Attempt<'_, M> {
             && !self.state.needs_copy()
             && (self.write || anon)
             && (anon || self.entry.is_shared())
-    }
-
-    /// No layer has a page, and there are several layers or the only one is a file.
-    #[inline(never)]
-    fn fill_layers(&self, front: EmptySlot<'_>) -> Step {
-        let layers = self.chain.layers();
-        let last = layers.len() - 1;
-        let Some(bottom) = layers[last].object(self.pin) else {
-            return Step::Again;
-        };
-        let index = layers[last].index(self.va);
-        if !bottom.is_anon() && !bottom.has_index(index) {
-            return Step::Fail(FaultError::Bus);
-        }
-        if let Some(frames) = bottom.frames() {
-            return self.fill_device(bottom, (index, frames), front);
-        }
-        if bottom.is_anon() {
-            return self.fill_at(front, 0);
-        }
-        // A hole of a file gets a page in the file, even for a private write that then copies it: as in Linux.
-        let slot = bottom.slot(self.pin, index);
-        let empty = EmptySlot {
-            object: bottom,
-            index,
-            slot,
-        };
-        if self.write && last > 0 {
-            self.fill_behind(empty)
-        } else {
-            self.fill_at(empty, last)
-        }
-    }
-
-    /// Inserts a page of zeroes into a file; the next attempt copies it.
-    fn fill_behind(&self, empty: EmptySlot<'_>) -> Step {
-        let Ok(pfn) = Object::zero_page(self.vm, self.pin) else {
-            return Step::Fail(FaultError::NoMemory);
-        };
-        let EmptySlot {
-            object,
-            index,
-            slot,
-        } = empty;
-        match object.insert_at(self.vm, self.pin, (index, slot), pfn, Flags::empty()) {
-            Ok(_) => Step::Again,
-            // As in `put`.
-            Err(NoMemory) if object.is_over_quota() => Step::Fail(FaultError::Bus),
-            Err(NoMemory) => Step::Fail(FaultError::NoMemory),
-        }
-    }
-
-    /// No layer has a page: inserts a new one of zeroes in the front layer of anonymous memory.
-    #[inline(always)]
-    fn fill(&self, front: EmptySlot<'_>) -> Step {
-        if self.chain.layers().len() > 1 {
-            return self.fill_layers(front);
-        }
-        self.fill_at(front, 0)
-    }
-
-    #[inline(always)]
-    fn fill_at(&self, empty: EmptySlot<'_>, depth: usize) -> Step {
-        let writable = depth == 0 && self.front_writable(empty.object.is_anon());
-        if depth == 0 && self.wants_superpage() {
-            return self.fill_placed(empty, writable);
-        }
-        let pfn = match Object::zero_page(self.vm, self.pin) {
-            Ok(pfn) => pfn,
-            Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
-        };
-        self.vm.stats.get(self.pin).zero_fill.add(1);
-        self.put(empty, pfn, writable, depth, || {
-            self.chain.layers().len() == 1 || self.empty_but(depth)
-        })
-    }
-
-    /// Inserts a fresh page into `object` and enters it, if `also` still holds under the table's lock. If it is not entered, a
-    /// page of anonymous memory is taken out again. The frame belongs to the object afterwards, or is freed.
-    #[inline(always)]
-    fn put(
-        &self,
-        empty: EmptySlot<'_>,
-        pfn: Pfn,
-        writable: bool,
-        depth: usize,
-        also: impl Fn() -> bool,
-    ) -> Step {
-        let flags = if writable {
-            Flags::MAPPED | Flags::WRITEABLE | Flags::DIRTY
-        } else {
-            Flags::MAPPED
-        };
-        let EmptySlot {
-            object,
-            index,
-            slot,
-        } = empty;
-        let busy = match object.insert_at(self.vm, self.pin, (index, slot), pfn, flags) {
-            Ok(Insert::Done(busy)) => busy,
-            // The size of a file was checked before, and the object is not ending.
-            Ok(Insert::Beyond) if object.is_anon() && object.size() != 0 => {
-                return Step::Fail(FaultError::Bus);
-            }
-            Ok(Insert::Lost | Insert::Beyond) => return Step::Again,
-            // As beyond the end of a file: there can be no page.
-            Err(NoMemory) if object.is_over_quota() => return Step::Fail(FaultError::Bus),
-            Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
-        };
-        if writable && !object.is_anon() {
-            object.note_store(self.vm);
-        }
-        let step = self.enter_busy(pfn, writable, || self.check(depth) && also());
-        // A page of a file stays, because readers may have seen it.
-        if !matches!(step, Step::Done) && object.is_anon() {
-            object.take_back(self.vm, self.pin, index, (pfn, busy));
-        }
-        step
     }
 
     /// Enters a page that the caller holds busy and that is the right one if `check` holds: replaces any other entry.

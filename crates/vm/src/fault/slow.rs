@@ -23,8 +23,8 @@ impl Space {
             return self.grow_down(vm, &mut map, va);
         };
         match what {
-            // Another thread was faster.
-            Slow::GrowDown => {}
+            // Another thread was faster; or, for a leaf, served elsewhere.
+            Slow::GrowDown | Slow::Leaf => {}
             Slow::MakeObject => self.make_object(vm, &entry)?,
             Slow::Shadow => {
                 if entry.state().needs_copy() && !entry.is_shared() {

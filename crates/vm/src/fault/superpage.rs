@@ -1,10 +1,10 @@
 //! Faults where superpages are wanted: frames at their places, and promotion when a block has all of them.
 //!
 //! A block is 2 MiB of addresses, aligned, whose indexes are aligned, too, so that the frames of one run can be mapped by one
-//! leaf. The first fault in a block reserves a run, later ones take the frame at their place (`alloc/reservation`), and
+//! leaf. The first fault in a block fills the leaf ([`leaf`](super::leaf)); or it reserves a run, later ones take the frame at their place (`alloc/reservation`), and
 //! the one that takes the last frame promotes. `doc/vm-superpages.md`.
 
-use super::{Attempt, EmptySlot, Found, Step};
+use super::{Attempt, EmptySlot, Found, Slow, Step};
 use crate::alloc::{NoMemory, Placed, RUN_FRAMES, Rights};
 use crate::map::{EntryFlags, Extent};
 use crate::object::Object;
@@ -41,6 +41,14 @@ impl<M: Machine> Attempt<'_, M> {
     /// As `fill_at`, for a page of the front layer, by the frame at its place.
     #[inline(never)]
     pub(super) fn fill_placed(&self, empty: EmptySlot<'_>, writable: bool) -> Step {
+        if self.fits_leaf(empty.object, empty.index) {
+            return Step::Slow(Slow::Leaf);
+        }
+        self.fill_one(empty, writable)
+    }
+
+    /// As `fill_placed`, one page in any case.
+    pub(super) fn fill_one(&self, empty: EmptySlot<'_>, writable: bool) -> Step {
         let Ok(Placed { pfn, whole }) = self.placed_frame(&empty) else {
             return Step::Fail(NoMemory.into());
         };
@@ -77,7 +85,7 @@ impl<M: Machine> Attempt<'_, M> {
     }
 
     /// Whether the fault's address, which has this index in the front layer, lies in a block that the entry maps whole.
-    fn is_in_block(&self, index: u32) -> bool {
+    pub(super) fn is_in_block(&self, index: u32) -> bool {
         let base = self.va & !(BLOCK_BYTES - 1);
         let within = self.va - base;
         let in_order = u64::from(index % RUN_FRAMES) * PAGE_SIZE as u64 == within;

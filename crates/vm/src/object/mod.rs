@@ -15,6 +15,7 @@ mod node;
 mod placement;
 mod quota;
 mod removal;
+mod run;
 mod slots;
 
 use core::any::Any;

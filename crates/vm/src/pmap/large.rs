@@ -1,4 +1,4 @@
-//! Leaves of 2 MiB: made of a table, divided, restricted and removed.
+//! Leaves of 2 MiB: made of a table or filled at once, divided, restricted and removed.
 //!
 //! *Guarantees.* Promotion and demotion change no translation, and lose neither A nor D. A promotion that finds the 512
 //! entries in disagreement changes nothing. No operation but a fault needs memory: where there is none for a table, a
@@ -79,6 +79,75 @@ impl Pmap {
             leaf = leaf.dirtied();
         }
         gather.record_all(self);
+        table.set_dead();
+        directory.put(at, leaf);
+        // Under the lock: see `prune`.
+        self.tables.fetch_sub(1, Relaxed);
+        Some(table.pfn)
+    }
+
+    /// Enters a leaf of 2 MiB around `va`, for a run whose 512 pages the caller holds busy, where nothing is mapped. `check` is
+    /// as for [`enter`](Pmap::enter). Returns whether it did; else nothing has changed, but for tables that were missing. False
+    /// also where a translation of another frame may be cached, or there is no memory for a table. The caller holds no lock.
+    ///
+    /// An operation that takes pages away takes no lock where it finds no table. So the leaf takes the place of an empty table
+    /// of level 1, which is made if it is missing: an operation that misses the table has changed what `check` sees.
+    pub fn enter_large<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        leaf: Pte,
+        check: impl FnOnce() -> bool,
+    ) -> bool {
+        let span = span_of(va);
+        match self.locked_leaf(vm, pin, va, leaf) {
+            Ok((_table, guard)) => drop(guard),
+            Err(_) => return false,
+        }
+        let Some(directory) = self.table_at(vm, pin, va, 2) else {
+            return false;
+        };
+        let mut gather = Gather::new();
+        gather.over(self, span.clone(), Loss::Rights);
+        let Some(table) = self.replace_empty(vm, &directory, &span, leaf, check, &mut gather)
+        else {
+            return false;
+        };
+        gather.free_later(vm, table);
+        gather.finish(vm);
+        vm.stats.get(pin).leaves_filled.add(1);
+        true
+    }
+
+    /// Puts `leaf` into the place of an empty table. Returns the table.
+    fn replace_empty<'p, M: Machine>(
+        &'p self,
+        vm: &Vm<M>,
+        directory: &Table,
+        span: &Range<u64>,
+        leaf: Pte,
+        check: impl FnOnce() -> bool,
+        gather: &mut Gather<'p>,
+    ) -> Option<Pfn> {
+        let at = slot(span.start, 2);
+        let _upper = directory.lock_directory();
+        let link = directory.get(at);
+        if directory.is_dead() || !link.is_table() {
+            return None;
+        }
+        let table = Table::at(vm, link.pfn());
+        let _guard = table.lock_leaf();
+        if table.live() != 0 || table.is_dead() || !check() {
+            return None;
+        }
+        if self.is_frame_due(span.start, span.end) {
+            return None;
+        }
+        // CPUs may have the way to the table cached, and nothing else.
+        gather.record(self, span.start);
+        // Counted full, so that an operation that waits for its lock looks at the address again.
+        table.grow_many(0, ENTRIES);
         table.set_dead();
         directory.put(at, leaf);
         // Under the lock: see `prune`.

@@ -205,6 +205,27 @@ impl Reservations {
         Ok(Placed { pfn, whole: false })
     }
 
+    /// Makes the run that begins with `first`, whose frames are all the caller's, that of a place's block, with all of its frames
+    /// taken by the caller. False if the block has one; the caller keeps its frames.
+    pub(super) fn take_whole(&self, first: Pfn, place: Place) -> bool {
+        let run = Self::run_of(first);
+        let chain = self.chains.lock(place);
+        if chain.find(&self.runs, place).is_some() {
+            return false;
+        }
+        let record = self.run(run);
+        let mut taken = record.taken.lock();
+        record.own(place);
+        if !self.has_marked() {
+            self.marked.store(true, Relaxed);
+        }
+        (0..RUN_FRAMES).for_each(|n| self.pages.get(first.add(n)).set_taken(true));
+        *taken = RUN_FRAMES;
+        // In no queue: it has no frame to give.
+        chain.add(&self.runs, run);
+        true
+    }
+
     /// Gives back taken frames of one run, which are in the state of a frame that is not taken.
     pub(super) fn give_back(&self, pfns: &[Pfn]) -> Returned {
         let run = Self::run_of(pfns[0]);
