@@ -3,7 +3,10 @@
 //! Guarantee: a name that is counted before it exists can be taken back, whichever other names were counted and taken back
 //! in the meantime.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// Flag: the file never had a name, and may get one. It stays while names are counted that do not exist yet.
 const LINKABLE: u32 = 1 << 31;
@@ -26,9 +29,9 @@ impl Links {
         Links(AtomicU32::new(n))
     }
 
-    /// The number now.
+    /// The number now. What was done before names were subtracted is visible.
     pub fn count(&self) -> u32 {
-        self.0.load(Relaxed) & !LINKABLE
+        self.0.load(Acquire) & !LINKABLE
     }
 
     /// Makes it the count of a new file without a name. `linkable` says whether it may get one later.
@@ -43,7 +46,7 @@ impl Links {
 
     /// Subtracts `n`. Returns the number before.
     pub fn take(&self, n: u32) -> u32 {
-        self.0.fetch_sub(n, Relaxed) & !LINKABLE
+        self.0.fetch_sub(n, Release) & !LINKABLE
     }
 
     /// Counts a name that does not exist yet: [`named`](Self::named) says that it does, and [`take`](Self::take) that it

@@ -388,6 +388,7 @@ impl Dir {
         retire_target(&dentry)?;
         self.table.remove(&dentry);
         list.take(&dentry);
+        name_is_gone(&dentry);
         if dentry.inode.is_dir() {
             this.inode.drop_links(1);
         }
@@ -428,9 +429,9 @@ impl DirList {
     }
 }
 
-/// Drops the link counts that a name stands for, because the name is removed or replaced, and marks the dentry as removed.
-/// Fails, and changes nothing, with `NotEmpty` for a directory that has entries, and with `Busy` for a mount point. The caller
-/// holds the lock of the directory that holds the name; takes that of a directory.
+/// Marks a dentry as removed, because its name is about to be removed or replaced, and drops the link counts of a directory; for
+/// a file [`name_is_gone`] follows. Fails, and changes nothing, with `NotEmpty` for a directory that has entries, and with `Busy`
+/// for a mount point. The caller holds the lock of the directory that holds the name; takes that of a directory.
 pub(super) fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
     let inode = &dentry.inode;
     let dies = || dentry.set_unless(DEAD, MOUNTPOINT);
@@ -446,8 +447,15 @@ pub(super) fn retire_target(dentry: &Arc<Dentry>) -> Result<()> {
         inode.drop_links(2);
     } else {
         die()?;
-        inode.drop_name();
     }
     inode.touch_ctime();
     Ok(())
+}
+
+/// Drops the count of names of a file, which is no directory, once no lookup finds the name of `dentry` any more: while one does,
+/// the last close of the file must not free its pages. The caller holds the lock of the directory that held the name.
+pub(super) fn name_is_gone(dentry: &Dentry) {
+    if dentry.inode.dir().is_err() {
+        dentry.inode.drop_name();
+    }
 }

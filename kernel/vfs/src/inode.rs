@@ -169,7 +169,7 @@ pub struct Inode {
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
-    /// The count of names. Atomic; falls only under the lock of a directory that holds a name.
+    /// The count of names. Atomic; falls only under the lock of the directory that has held a name, once no lookup finds that one.
     pub links: Links,
     /// The device that a device node names. Constant.
     pub rdev: u64,

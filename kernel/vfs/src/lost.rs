@@ -3,7 +3,8 @@
 //! Guarantee: a call that needs the contents of a file at a path fails with `NotFound` only if no file has the name, as in
 //! Linux: the name may be another file's by then, or be one that the call creates.
 //!
-//! Mechanism: a lookup keeps no contents, so they may be freed with the last name; then the path is looked up again.
+//! Mechanism: a lookup keeps no contents, so they may be freed with the last name; then the path is looked up again. The count of
+//! names falls to 0 only when no lookup finds the file by its name any more, so the same file is found again by a link of procfs alone.
 
 use alloc::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Unused {
 /// Calls `attempt`, which looks a path up and uses the contents of the file there, until it does not lose the file.
 ///
 /// # Errors
-/// The error of `attempt`; `NotFound` if it finds the file that it has lost, so by a link of procfs; `Interrupted` if the caller
+/// The error of `attempt`; `NotFound` if it finds the file that it has lost, by a link of procfs; `Interrupted` if the caller
 /// is killed.
 pub fn until_used<T>(mut attempt: impl FnMut() -> Result<T, Unused>) -> Result<T> {
     let mut lost: Option<Arc<Inode>> = None;

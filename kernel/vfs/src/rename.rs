@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use ksync::Mutex;
 
-use super::dentry::{Dentry, Dir, DirList, retire_target};
+use super::dentry::{Dentry, Dir, DirList, name_is_gone, retire_target};
 use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::name_hash::name_hash;
@@ -152,6 +152,7 @@ impl Rename<'_> {
                 self.to_dir.table.reserve(name_hash(self.to.name))?;
                 dst.as_ref().map_or(Ok(()), retire_target)?;
                 self.shift(&src, dst.as_ref());
+                dst.iter().for_each(|dst| name_is_gone(dst));
                 Ok(dst)
             }
         }

@@ -101,6 +101,39 @@ fn a_program_that_is_replaced_can_always_be_executed() {
     opens_beside_a_rename(|_| ExecFile::open(vfs::FsContext::boot().context(), b"/f").map(drop));
 }
 
+/// Closes a file at `/f` and then calls `open`, which succeeds, while the file's name goes by `take`.
+fn opens_after_the_last_close(
+    open: fn(&Calls) -> Result<(), FsError>,
+    take: fn(&Calls) -> Result<(), FsError>,
+) {
+    stop_everywhere(Stopped::Other, move || {
+        on(2, move || {
+            let calls = Calls::of_root();
+            for name in ["/f", "/g"] {
+                calls.create(name).unwrap();
+            }
+            let file = calls.open("/f", o::RDONLY).unwrap();
+            let (taken, opened) = both(take, |calls| {
+                drop(file);
+                open(calls)
+            });
+            assert_eq!((taken, opened), (Ok(()), Ok(())));
+        });
+    });
+}
+
+#[test]
+fn a_name_that_is_replaced_can_be_opened_after_the_last_close_of_its_old_file() {
+    let replace = |calls: &Calls| calls.rename("/g", "/f", Replace);
+    opens_after_the_last_close(|calls| calls.open("/f", o::RDONLY).map(drop), replace);
+}
+
+#[test]
+fn an_open_that_creates_succeeds_after_the_last_close_of_a_file_that_is_removed() {
+    let create = |calls: &Calls| calls.open("/f", o::RDWR | o::CREAT).map(drop);
+    opens_after_the_last_close(create, |calls| calls.unlink("/f"));
+}
+
 /// What fstat(2) has shown can be read.
 #[test]
 fn a_file_that_grows_has_the_bytes_that_its_size_says() {
