@@ -12,7 +12,7 @@ use vfs::error::FsError;
 use vfs::fdtable::NR_OPEN;
 use vfs::file::{File, FileRef, Kind, Whence, o};
 use vfs::inode::{Node, mode};
-use vfs::rights::{owns, permitted};
+use vfs::rights::owns;
 use vfs::{open, regular};
 
 use super::errno::Errno;
@@ -353,39 +353,26 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
     }
 }
 
-/// Sets the size in bytes of a regular file; EISDIR for a directory, EINVAL for others. For `stamps` see [`regular::truncate`].
-fn set_size(inode: &Arc<vfs::inode::Inode>, len: u64, stamps: bool) -> Result<u64, Errno> {
-    match &inode.node {
-        Node::File(_) => Ok(regular::truncate(inode, len, stamps).map(|()| 0)?),
-        Node::Dir(_) => Err(Errno::EISDIR),
-        _ => Err(Errno::EINVAL),
-    }
-}
-
 fn ftruncate(a: &mut Args) -> Result<u64, Errno> {
     let len = position(a.get(1))?;
     let f = real_file(a.int(0))?;
     if !f.writable() {
         return Err(Errno::EINVAL);
     }
-    set_size(f.inode().ok_or(Errno::EINVAL)?, len, true)
+    let inode = f.inode().ok_or(Errno::EINVAL)?;
+    match &inode.node {
+        Node::File(_) => regular::truncate(inode, len, true)?,
+        Node::Dir(_) => return Err(Errno::EISDIR),
+        _ => return Err(Errno::EINVAL),
+    }
+    Ok(0)
 }
 
 fn truncate(a: &mut Args) -> Result<u64, Errno> {
-    use vfs::walk::Want;
     let len = position(a.get(1))?;
     let path = user_path(a.get(0))?;
-    let caller = Caller::now();
-    let place = caller.find(at::FDCWD, &path, 0, Want::FOLLOW)?;
-    let inode = &place.dentry.inode;
-    if inode.is_dir() {
-        return Err(Errno::EISDIR);
-    }
-    permitted(&caller.cred, inode, fscore::perm::WRITE)?;
-    if place.mount.is_read_only() {
-        return Err(Errno::EROFS);
-    }
-    set_size(inode, len, false)
+    Caller::now().walk(at::FDCWD, &path, |w| open::truncate(w, &path, len))?;
+    Ok(0)
 }
 
 /// fallocate(2). The errors of the arguments come first, in Linux's order: EBADF, EINVAL, EOPNOTSUPP, EBADF for a file not open

@@ -83,6 +83,29 @@ pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode, ready: Ready) ->
     })
 }
 
+/// truncate(2): sets the size in bytes of the regular file at a path, also if the file loses its name meanwhile, as in [`open`].
+/// Sleeps.
+///
+/// # Errors
+/// Those of truncate(2); `Invalid` for what is neither a regular file nor a directory.
+pub fn truncate(walk: &Walk, text: &[u8], size: u64) -> Result<()> {
+    until_used(|| {
+        let place = walk.find(text, Want::FOLLOW)?;
+        let inode = &place.dentry.inode;
+        if inode.is_dir() {
+            return Err(FsError::IsDir.into());
+        }
+        permitted(walk.cred, inode, perm::WRITE)?;
+        if place.mount.is_read_only() {
+            return Err(FsError::ReadOnly.into());
+        }
+        if !matches!(inode.node, Node::File(_)) {
+            return Err(FsError::Invalid.into());
+        }
+        regular::truncate(inode, size, false).map_err(|e| Unused::because(inode, e))
+    })
+}
+
 /// Opens a place with `O_PATH`.
 fn open_path_only(place: Path, flags: u32) -> Result<FileRef, Unused> {
     admit()?;

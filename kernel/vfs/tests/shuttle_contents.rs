@@ -101,6 +101,11 @@ fn a_program_that_is_replaced_can_always_be_executed() {
     opens_beside_a_rename(|_| ExecFile::open(vfs::FsContext::boot().context(), b"/f").map(drop));
 }
 
+#[test]
+fn a_file_that_is_replaced_can_always_be_truncated() {
+    opens_beside_a_rename(|calls| calls.truncate("/f", 10));
+}
+
 /// Closes a file at `/f` and then calls `open`, which succeeds, while the file's name goes by `take`.
 fn opens_after_the_last_close(
     open: fn(&Calls) -> Result<(), FsError>,

@@ -137,9 +137,7 @@ impl Calls {
 
     /// truncate(2).
     pub fn truncate(&self, path: &str, size: u64) -> Result<()> {
-        let file = self.open(path, o::WRONLY)?;
-        let inode = file.inode().ok_or(FsError::Invalid)?;
-        vfs::regular::truncate(inode, size, true)
+        self.walk(|walk| open::truncate(walk, path.as_bytes(), size))
     }
 
     /// unlink(2).
