@@ -395,7 +395,7 @@ fn join_parents_group(child: &Process, signal: u32) -> bool {
     let p = me.process();
     loop {
         // The caller is a member, so the group goes on unless setpgid moves the caller meanwhile.
-        let Some(group) = ids::group(&pin, p.pgid()) else {
+        let Some(group) = ids::group_of(&pin, p) else {
             ksync::relax();
             continue;
         };

@@ -99,21 +99,30 @@ pub(super) fn withdraw_group(group: &Group) {
     GROUPS.withdraw(group.pgid());
 }
 
+/// The group of `p`, in which `p` was at some moment of the call; `None` for a process that is being made, and once it has been reaped.
+pub(super) fn group_of<'p>(pin: &'p CpuPin, p: &Process) -> Option<ArcBorrow<'p, Group>> {
+    loop {
+        let pgid = p.pgid();
+        let group = borrow_group(pin, pgid);
+        // Where setpgid or setsid moves `p`, its new pgid is written before the old group can end, and before another group,
+        // perhaps of another session, can have the old number.
+        if p.pgid() == pgid {
+            if group.is_some() {
+                return group;
+            }
+            // A process that is reaped is marked before it leaves its group.
+            if pgid == 0 || p.is_reaped() {
+                return None;
+            }
+        }
+        ksync::relax();
+    }
+}
+
 impl Process {
     /// The process group; `None` for a process that is being made, and once it has been reaped.
     pub fn group(&self) -> Option<Arc<Group>> {
-        loop {
-            let pgid = self.pgid();
-            if let Some(group) = find_group(pgid) {
-                return Some(group);
-            }
-            // A process that is reaped is marked before it leaves its group. Otherwise it was moved since its pgid was read: that is
-            // written before the old group can end.
-            if pgid == 0 || self.is_reaped() {
-                return None;
-            }
-            ksync::relax();
-        }
+        group_of(&ksync::pin(), self).map(ArcBorrow::hold)
     }
 
     /// The session; `None` as for [`Process::group`].

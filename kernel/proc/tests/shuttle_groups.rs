@@ -259,6 +259,62 @@ fn a_process_is_in_a_session_while_it_leaves_a_group_that_ends() {
     });
 }
 
+/// The shell moves a member of a group, and then the leader, which founds a session: that has a group with the number of the one that
+/// the member has left. The member calls `ask` meanwhile, with the sid of the shell.
+fn asks_while_the_number_of_its_group_goes_to_another(
+    ask: impl Fn(u32) + Copy + Send + Sync + 'static,
+) {
+    in_session(2, move || {
+        let sid = me().sid();
+        let other = leader();
+        let pids = Pids::default();
+        let theirs = pids.clone();
+        let leads = fork(move || {
+            spin_until(|| me().pgid() == other);
+            // A child that the member has made may be in the group still.
+            let founded = setsid();
+            assert!(matches!(founded, Ok(_) | Err(GroupError::NotPermitted)));
+            until(|| theirs.get(0) == 2);
+            0
+        });
+        assert_eq!(setpgid(leads, leads), Ok(()));
+        let theirs = pids.clone();
+        let asks = fork(move || {
+            spin_until(|| theirs.get(0) == 1);
+            theirs.set(1, 1);
+            ask(sid);
+            0
+        });
+        assert_eq!(setpgid(asks, leads), Ok(()));
+        pids.set(0, 1);
+        spin_until(|| pids.get(1) == 1);
+        for pid in [asks, leads] {
+            assert_eq!(setpgid(pid, other), Ok(()));
+        }
+        assert_eq!(wait(Children::Pid(asks)), Ok((asks, exited(0))));
+        pids.set(0, 2);
+        assert_eq!(wait(Children::Pid(leads)), Ok((leads, exited(0))));
+        end(other);
+    });
+}
+
+#[test]
+fn a_process_is_in_no_session_that_it_has_not_been_in() {
+    asks_while_the_number_of_its_group_goes_to_another(|sid| {
+        assert_eq!(me().session().map(|session| session.sid()), Some(sid));
+    });
+}
+
+#[test]
+fn a_child_is_in_no_session_that_its_parent_has_not_been_in() {
+    asks_while_the_number_of_its_group_goes_to_another(|sid| {
+        let child = fork(|| 0);
+        let process = ids::find_process(child).expect("nobody has waited for it");
+        assert_eq!(process.sid(), sid);
+        assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
+    });
+}
+
 #[test]
 fn the_leader_of_a_session_stays_in_its_group() {
     explore(1, || {
