@@ -17,11 +17,11 @@ use models::{Body, Model, everywhere_on};
 use proc::Process;
 use proc::group::{GroupError, Session, Terminal, setpgid, setsid};
 use proc::ids;
-use proc::signal::sig;
+use proc::signal::{self, code, sig};
 use proc::wait4::Children;
 use signals::{
-    end, ended, idle, idler, kill_group, kill_pid, next_event, poll_event, run_child, stop,
-    stopped_by, thread, until,
+    end, ended, idle, idler, kill_group, kill_pid, my_info, next_event, poll_event, run_child,
+    stop, stopped_by, thread, until,
 };
 use support::{clone, exited, fork, me, on, wait};
 use terminal::Numbered;
@@ -312,6 +312,29 @@ fn a_child_is_in_no_session_that_its_parent_has_not_been_in() {
         let process = ids::find_process(child).expect("nobody has waited for it");
         assert_eq!(process.sid(), sid);
         assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
+    });
+}
+
+/// kill(2) with pid 0.
+#[test]
+fn a_process_can_signal_its_own_group_while_it_is_moved() {
+    in_session(0, || {
+        let ready = Pids::default();
+        let theirs = ready.clone();
+        let moved = fork(move || {
+            spin_until(|| theirs.get(0) == 1);
+            theirs.set(1, 1);
+            let info = my_info(sig::CONT, code::USER, 0);
+            assert_eq!(signal::signal_own_group(sig::CONT, info, None), Ok(()));
+            0
+        });
+        let other = leader();
+        assert_eq!(setpgid(moved, moved), Ok(()));
+        ready.set(0, 1);
+        spin_until(|| ready.get(1) == 1);
+        assert_eq!(setpgid(moved, other), Ok(()));
+        assert_eq!(wait(Children::Pid(moved)), Ok((moved, exited(0))));
+        end(other);
     });
 }
 

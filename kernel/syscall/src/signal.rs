@@ -281,14 +281,13 @@ fn kill(a: &mut Args) -> Result<u64, Errno> {
             }
         }
         -1 => kill_all(signo?, info)?,
+        0 => {
+            let cred = me.cred();
+            signal::signal_own_group(signo?, info, Some((&cred, me.process().sid())))?;
+        }
         i32::MIN => return Err(Errno::ESRCH),
         _ => {
-            let pgid = if pid == 0 {
-                me.process().pgid()
-            } else {
-                pid.unsigned_abs()
-            };
-            let group = ids::find_group(pgid).ok_or(Errno::ESRCH)?;
+            let group = ids::find_group(pid.unsigned_abs()).ok_or(Errno::ESRCH)?;
             let cred = me.cred();
             signal::signal_group(&group, signo?, info, Some((&cred, me.process().sid())))?;
         }

@@ -55,6 +55,27 @@ pub fn signal_group(
     }
 }
 
+/// As [`signal_group`], to the group of the caller's process, also if setpgid moves that meanwhile.
+///
+/// # Errors
+/// `sender` may signal none of the members.
+pub fn signal_own_group(
+    signo: u8,
+    info: SigInfo,
+    sender: Option<(&Cred, u32)>,
+) -> Result<(), SendError> {
+    let me = current();
+    let p = me.process();
+    loop {
+        let group = p.group().ok_or(SendError::NoProcess)?;
+        match signal_group(&group, signo, info, sender) {
+            // The caller has left the group, as the last one.
+            Err(SendError::NoProcess) => task::sched::yield_now(),
+            result => return result,
+        }
+    }
+}
+
 /// A signal on its way to the members of a group.
 struct GroupWalk<'a> {
     group: &'a Group,

@@ -27,7 +27,7 @@ pub use action::{Action, ActionTable, SA_NOCLDSTOP};
 pub use altstack::{AltStack, AltStackError, OwnAltStack, altstack_words};
 pub use deliver::{before_user_return, may_want_restart};
 pub use frame::sigreturn;
-pub use group::{signal_group, signal_whole_group};
+pub use group::{signal_group, signal_own_group, signal_whole_group};
 pub use info::{SigFields, SigInfo, code};
 pub(crate) use mask::signal_pending;
 pub use pending::{Pending, SharedPending, ThreadPending};
