@@ -11,7 +11,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use abi::raw::general::SA_RESETHAND;
+use abi::raw::general::{SA_NOCLDWAIT, SA_RESETHAND};
 use ksync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use proc::exit::{exit_group, exit_thread};
 use proc::group::setpgid;
@@ -243,6 +243,56 @@ fn an_ignored_signal_is_not_pending_after_the_change_of_its_action() {
             kill_pid(pid, TERM).expect("a child");
             kill_pid(pid, USR2).expect("a child");
             assert_eq!(wait(Children::Any), Ok((pid, exited(0))));
+        });
+    });
+}
+
+/// An action is changed from one that ignores the signal to a handler, and back. The signal ends the process at no moment.
+#[test]
+fn a_signal_that_is_ignored_or_caught_ends_no_process() {
+    everywhere(&[FIRST, SECOND], || {
+        on(2, || {
+            let turn = Arc::new(AtomicU32::new(0));
+            let (theirs, seen) = (turn.clone(), turn.clone());
+            let pid = fork(move || {
+                ignore(USR1);
+                theirs.store(1, SeqCst);
+                for _ in 0..2 {
+                    catch(USR1);
+                    ignore(USR1);
+                }
+                until(|| theirs.load(SeqCst) == 2);
+                0
+            });
+            fork(move || {
+                until(|| seen.load(SeqCst) == 1);
+                kill_pid(pid, USR1).expect("it waits for this");
+                seen.store(2, SeqCst);
+                0
+            });
+            assert_eq!(wait(Children::Pid(pid)), Ok((pid, exited(0))));
+            assert!(wait(Children::Any).is_ok());
+        });
+    });
+}
+
+/// A child ends while its parent changes the action of SIGCHLD from one that discards zombies to another such one.
+#[test]
+fn a_child_of_a_parent_that_discards_zombies_is_none() {
+    everywhere(&[SECOND], || {
+        on(2, || {
+            run_child(|| {
+                action(sig::CHLD, 0, SA_NOCLDWAIT.into());
+                let turn = Arc::new(AtomicU32::new(0));
+                let theirs = turn.clone();
+                let pid = fork(move || {
+                    theirs.store(1, SeqCst);
+                    0
+                });
+                until(|| turn.load(SeqCst) == 1);
+                ignore(sig::CHLD);
+                assert!(wait(Children::Pid(pid)).is_err(), "a zombie");
+            });
         });
     });
 }

@@ -72,8 +72,9 @@ impl Disposition {
 pub struct ActionTable {
     /// Signals with SIG_IGN. Written under the lock, read without it.
     ignored: AtomicU64,
-    /// Signals with a handler. Written under the lock, read without it.
-    caught: AtomicU64,
+    /// Signals with SIG_IGN or a handler. Written under the lock, read without it. A change from the one to the other leaves this
+    /// alone, so that no reader takes the action for the default one meanwhile.
+    replaced: AtomicU64,
     /// The actions that are not plain SIG_DFL, by signal number.
     entries: Spin<Vec<(u8, Action)>, lock::ActionLock>,
 }
@@ -89,7 +90,7 @@ impl ActionTable {
     pub const fn new() -> Self {
         ActionTable {
             ignored: AtomicU64::new(0),
-            caught: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
             entries: Spin::new(Vec::new()),
         }
     }
@@ -106,7 +107,7 @@ impl ActionTable {
             copy.extend_from_slice(&entries);
             return ActionTable {
                 ignored: AtomicU64::new(self.ignored.load(Ordering::Relaxed)),
-                caught: AtomicU64::new(self.caught.load(Ordering::Relaxed)),
+                replaced: AtomicU64::new(self.replaced.load(Ordering::Relaxed)),
                 entries: Spin::new(copy),
             };
         }
@@ -123,7 +124,8 @@ impl ActionTable {
                 ..Action::default()
             };
         }
-        self.caught.store(0, Ordering::Relaxed);
+        let ignored = self.ignored.load(Ordering::Relaxed);
+        self.replaced.store(ignored, Ordering::Relaxed);
     }
 
     /// The action of `signal`.
@@ -198,8 +200,8 @@ impl ActionTable {
             let w = word.load(Ordering::Relaxed);
             word.store(if on { w | bit } else { w & !bit }, Ordering::Relaxed);
         };
+        put(&self.replaced, handler != SIG_DFL);
         put(&self.ignored, handler == SIG_IGN);
-        put(&self.caught, handler > SIG_IGN);
     }
 
     /// Signals with SIG_IGN.
@@ -209,7 +211,7 @@ impl ActionTable {
 
     /// Signals with a handler.
     pub fn caught(&self) -> SigSet {
-        SigSet(self.caught.load(Ordering::Relaxed))
+        SigSet(self.replaced.load(Ordering::Relaxed) & !self.ignored().0)
     }
 
     /// Whether `signal` has no effect where it is not blocked.
@@ -220,7 +222,7 @@ impl ActionTable {
 
     /// Whether `signal` has its default action.
     pub fn is_default(&self, signal: u8) -> bool {
-        !SigSet(self.ignored().0 | self.caught().0).has(signal)
+        !SigSet(self.replaced.load(Ordering::Relaxed)).has(signal)
     }
 
     /// Whether `signal`, where it is not blocked, ends the process without a core file.
@@ -230,6 +232,7 @@ impl ActionTable {
 
     /// Whether children that end do not become zombies: SIGCHLD is ignored, or has SA_NOCLDWAIT. Takes the lock of the actions.
     pub fn discards_children(&self) -> bool {
-        self.ignored().has(sig::CHLD) || self.get(sig::CHLD).flags & SA_NOCLDWAIT != 0
+        let action = self.get(sig::CHLD);
+        action.handler == SIG_IGN || action.flags & SA_NOCLDWAIT != 0
     }
 }
