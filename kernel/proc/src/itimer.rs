@@ -45,6 +45,20 @@ pub struct Setting {
     pub interval: u64,
 }
 
+impl CpuTimers {
+    /// The setting of ITIMER_VIRTUAL or ITIMER_PROF, of a process that has used so much of its CPU time. The caller holds the lock of
+    /// `real_timer`.
+    fn setting(&self, which: Which, used: [u64; 2]) -> Setting {
+        let value = match self.at[index(which)].load(Ordering::SeqCst) {
+            0 => 0,
+            // One that is about to expire is still set.
+            at => at.saturating_sub(used[index(which)]).max(1),
+        };
+        let interval = self.interval[index(which)].load(Ordering::Relaxed);
+        Setting { value, interval }
+    }
+}
+
 impl RealTimer {
     fn interval(self) -> u64 {
         match self {
@@ -78,35 +92,34 @@ pub fn get(p: &Process, which: Which) -> Setting {
         let timer = p.real_timer.lock();
         return timer.get().setting(p.real_node.left());
     }
-    match p.cpu_timers.get() {
-        None => Setting::default(),
-        Some(t) => Setting {
-            value: match t.at[index(which)].load(Ordering::SeqCst) {
-                0 => 0,
-                // One that is about to expire is still set.
-                at => at.saturating_sub(used(p)[index(which)]).max(1),
-            },
-            interval: t.interval[index(which)].load(Ordering::Relaxed),
-        },
-    }
+    let Some(timers) = p.cpu_timers.get() else {
+        return Setting::default();
+    };
+    let used = used(p);
+    let _turn = p.real_timer.lock();
+    timers.setting(which, used)
 }
 
-/// Sets a timer, or takes it off if `new.value` is 0; returns the old setting. The first CPU-time timer of a process allocates.
+/// Sets a timer, or takes it off if `new.value` is 0; returns the old setting. Of two calls at once one returns what the other has
+/// set. The first CPU-time timer of a process allocates.
 pub fn set(p: &Process, which: Which, new: Setting) -> Setting {
     if which == Which::Real {
         return set_real(p, new);
     }
-    let old = get(p, which);
-    if new.value != 0 || p.cpu_timers.get().is_some() {
-        let timers = p.cpu_timers.get_or_init(|| Box::new(CpuTimers::default()));
-        timers.interval[index(which)].store(new.interval, Ordering::Relaxed);
-        let at = match new.value {
-            0 => 0,
-            value => used(p)[index(which)].saturating_add(value),
-        };
-        timers.at[index(which)].store(at, Ordering::SeqCst);
-        timers.changed();
+    if new.value == 0 && p.cpu_timers.get().is_none() {
+        return Setting::default();
     }
+    let timers = p.cpu_timers.get_or_init(|| Box::new(CpuTimers::default()));
+    let used = used(p);
+    let _turn = p.real_timer.lock();
+    let old = timers.setting(which, used);
+    timers.interval[index(which)].store(new.interval, Ordering::Relaxed);
+    let at = match new.value {
+        0 => 0,
+        value => used[index(which)].saturating_add(value),
+    };
+    timers.at[index(which)].store(at, Ordering::SeqCst);
+    timers.changed();
     old
 }
 

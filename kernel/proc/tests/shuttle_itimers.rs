@@ -1,4 +1,4 @@
-//! ITIMER_REAL set by two threads, beside its expiry and beside the taking of its signal, with a switch possible at every access
+//! Interval timers set by two threads, and ITIMER_REAL beside its expiry and beside the taking of its signal, with a switch possible at every access
 //! to an atomic.
 #![cfg(shuttle)]
 
@@ -30,20 +30,25 @@ fn block() {
     current().set_blocked(SigSet::one(sig::ALRM));
 }
 
-/// Each of two threads sets the timer: one of them gets what the other has set.
-fn two_settings() -> Model {
+/// Each of two threads sets the timer: one of them gets what the other has set, whose value and interval belong together.
+fn two_settings(which: Which) -> Model {
+    let set = move |name: u64| {
+        let (value, interval) = (name * LONG, name);
+        itimer::set(&me(), which, Setting { value, interval })
+    };
     let returned = Arc::new(AtomicU64::new(0));
     let setter = |name: u64| -> Body {
         let returned = returned.clone();
         Arc::new(move || {
-            let old = set(LONG, name);
+            let old = set(name);
+            assert_eq!((old.value + LONG / 2) / LONG, old.interval, "{old:?}");
             returned.fetch_add(old.interval, SeqCst);
         })
     };
     let sum = returned.clone();
     Model {
-        begin: Arc::new(|| {
-            set(LONG, 1);
+        begin: Arc::new(move || {
+            set(1);
         }),
         threads: vec![setter(10), setter(100)],
         check: Box::new(move |status| {
@@ -56,8 +61,9 @@ fn two_settings() -> Model {
 
 #[test]
 fn of_two_settings_one_replaces_the_other() {
-    everywhere(two_settings);
-    at_random(two_settings);
+    everywhere(|| two_settings(Which::Real));
+    at_random(|| two_settings(Which::Real));
+    everywhere(|| two_settings(Which::Virtual));
 }
 
 /// One thread turns the timer off, while the other lets the time pass to its expiry.

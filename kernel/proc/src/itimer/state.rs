@@ -9,7 +9,8 @@ use task::time;
 
 use crate::rlimit::{self, Limit};
 
-/// The CPU-time timers of a process that has used them, in nanoseconds. Fields atomic.
+/// The CPU-time timers of a process that has used them, in nanoseconds. Fields atomic. ITIMER_VIRTUAL and ITIMER_PROF are set under the
+/// lock of `real_timer`, and RLIMIT_CPU under that of the limits; they expire under neither.
 #[derive(Default)]
 pub struct CpuTimers {
     /// The process's CPU time at which ITIMER_VIRTUAL and ITIMER_PROF expire, 0 for never.
