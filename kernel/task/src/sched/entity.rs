@@ -137,12 +137,25 @@ impl Entity {
         self.slack.store(ns, Ordering::Relaxed);
     }
 
+    /// Stores the weight by nice value and policy, which have been stored. Where others change these meanwhile, the last one that
+    /// stores the weight does so by what is in force.
     fn reweigh(&self) {
-        let w = match self.policy() {
-            Policy::Idle => IDLE_WEIGHT,
-            _ => WEIGHTS[usize::from(self.nice.load(Ordering::Relaxed)).min(39)],
+        let now = || {
+            let policy = self.policy.load(Ordering::SeqCst);
+            (policy, self.nice.load(Ordering::SeqCst))
         };
-        self.weight.store(w, Ordering::Relaxed);
+        let mut seen = now();
+        loop {
+            let weight = match seen.0 {
+                policy if policy == Policy::Idle as u8 => IDLE_WEIGHT,
+                _ => WEIGHTS[usize::from(seen.1).min(39)],
+            };
+            self.weight.store(weight, Ordering::SeqCst);
+            let then = core::mem::replace(&mut seen, now());
+            if then == seen {
+                return;
+            }
+        }
     }
 
     /// The weight by nice value and policy, but at least that of nice 0 while the thread is hurried or lent weight.
@@ -186,7 +199,7 @@ impl Entity {
     /// Sets the nice value, -20..=19; other values are clamped.
     pub fn set_nice(&self, nice: i8) {
         self.nice
-            .store((nice.clamp(-20, 19) + 20) as u8, Ordering::Relaxed);
+            .store((nice.clamp(-20, 19) + 20) as u8, Ordering::SeqCst);
         self.reweigh();
     }
 
@@ -202,7 +215,7 @@ impl Entity {
     /// Sets the policy, and whether children begin without settings that need a privilege.
     pub fn set_policy(&self, policy: Policy, reset_on_fork: bool) {
         self.reset_on_fork.store(reset_on_fork, Ordering::Relaxed);
-        self.policy.store(policy as u8, Ordering::Relaxed);
+        self.policy.store(policy as u8, Ordering::SeqCst);
         self.reweigh();
     }
 
