@@ -128,14 +128,22 @@ pub const REFUSED: u8 = 5;
 /// Takes pages until memory is low, and stays so when the CPUs give back what they keep.
 pub fn hoard() -> Vec<Pfn> {
     let mut pages = Vec::new();
-    while !mem::vm().alloc.low_memory() {
+    // What the killer has freed in its search is taken, too: retired memory, and what the CPUs keep in caches.
+    let mut looks = 0;
+    while looks < 3 {
         while !mem::vm().alloc.low_memory() {
             let page = mem::vm().alloc.alloc(&ksync::pin(), Rights::Kernel);
             pages.push(page.expect("memory is not low"));
+            looks = 0;
         }
         mem::vm().alloc.request_drain();
-        nap(50);
+        mem::slab().request_drain();
+        mem::epoch().synchronize();
+        let cpus = 0..hal::cpu::count();
+        cpus.for_each(hal::ipi::reschedule);
+        nap(20);
         mem::poll(&ksync::pin());
+        looks += u32::from(mem::vm().alloc.low_memory());
     }
     pages
 }
