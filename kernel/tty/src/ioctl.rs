@@ -9,6 +9,7 @@ use proc::signal::sig;
 use task::current::current;
 use vfs::error::{FsError, Result};
 
+use super::Line;
 use super::file::TtyFile;
 
 /// Request numbers.
@@ -61,7 +62,7 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
             tty.job_control(sig::TTOU)?;
             match arg {
                 0 | 1 => {
-                    tty.line.lock().ldisc.set_stopped(arg == 0);
+                    change(file, |line| line.ldisc.set_stopped(arg == 0))?;
                     tty.writers.wake_all();
                 }
                 // Would send a STOP or START character to the other end; none is sent.
@@ -72,7 +73,7 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
         nr::TCFLSH => {
             tty.job_control(sig::TTOU)?;
             match arg {
-                0 | 2 => tty.line.lock().ldisc.flush(),
+                0 | 2 => change(file, |line| line.ldisc.flush())?,
                 // Output is never queued.
                 1 => {}
                 _ => return Err(FsError::Invalid),
@@ -99,14 +100,20 @@ pub(super) fn ioctl(file: &TtyFile, readable: bool, request: u32, arg: u64) -> R
     Ok(0)
 }
 
-/// TIOCEXCL and TIOCNXCL. Under the lock, so that a hang-up, which ends it, does not come in between. I/O if one came before.
-fn set_exclusive(file: &TtyFile, on: bool) -> Result<()> {
-    let line = file.tty.line.lock();
+/// Changes the terminal under its lock, so that a hang-up, which undoes such changes, does not come in between. I/O, and nothing has
+/// changed, if one came before.
+fn change(file: &TtyFile, how: impl FnOnce(&mut Line)) -> Result<()> {
+    let mut line = file.tty.line.lock();
     if file.is_cut_off(&line) {
         return Err(FsError::Io);
     }
-    file.tty.exclusive.store(on, Ordering::Relaxed);
+    how(&mut line);
     Ok(())
+}
+
+/// TIOCEXCL and TIOCNXCL.
+fn set_exclusive(file: &TtyFile, on: bool) -> Result<()> {
+    change(file, |_| file.tty.exclusive.store(on, Ordering::Relaxed))
 }
 
 /// TCSETS, TCSETSW and TCSETSF, the last of which drops unread input. Wakes all sleepers, because the mode decides when they
