@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use cred::Cred;
 use hal::uio::IoBuf;
 use support::{Calls, on};
-use support_names::{View, bind, ino, mount_made};
+use support_names::{View, bind, ino, inode, mount_made};
 use task::current::current;
 use task::thread::flag;
 use vfs::dynamic::{DynDir, DynFile, Dynamic, Emit, Text};
@@ -18,6 +18,7 @@ use vfs::error::FsError::{Interrupted, NotFound};
 use vfs::error::Result;
 use vfs::file::o;
 use vfs::inode::Inode;
+use vfs::lost::{Unused, until_used};
 
 /// Bytes that a read copies between two looks for a kill.
 const SLICE: usize = 1 << 20;
@@ -102,5 +103,26 @@ fn an_open_that_loses_each_race_ends() {
         let opened = killed(|| calls.open("/p/name", o::RDONLY | o::CREAT));
         assert_eq!(opened.err(), Some(Interrupted));
         assert_eq!(LOOKUPS.load(SeqCst), 2);
+    });
+}
+
+/// Each file that a call finds loses its last name before the call uses it, and another file gets the name.
+#[test]
+fn a_call_that_loses_each_file_it_finds_ends() {
+    on(1, || {
+        let calls = Calls::of_root();
+        let files = ["/a", "/b"].map(|path| {
+            calls.create(path).unwrap();
+            inode(path)
+        });
+        let mut lost = 0;
+        let used: Result<()> = killed(|| {
+            until_used(|| {
+                lost += 1;
+                assert!(lost < 100, "the call goes on");
+                Err(Unused::Lost(files[lost % 2].clone()))
+            })
+        });
+        assert_eq!((used, lost), (Err(Interrupted), 1));
     });
 }

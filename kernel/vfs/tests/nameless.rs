@@ -6,10 +6,11 @@ mod support_names;
 
 use cred::Cred;
 use support::{Calls, on};
-use support_names::{USER, View, free_all, ino, set_mode, user};
+use support_names::{USER, View, free_all, ino, inode, set_mode, user};
 use vfs::error::FsError::{self, Access, Exists, NotDir, NotFound, NotSupported};
 use vfs::file::{FileRef, o};
 use vfs::inode::mode;
+use vfs::lost::{Unused, until_used};
 use vfs::setattr::NewMode;
 use vfs::tmpfs;
 use vfs::walk::Last;
@@ -139,5 +140,21 @@ fn what_is_no_directory_of_files_in_memory_has_no_nameless_files() {
         let place = root.find("/all/f").unwrap();
         let made = tmpfs::create_nameless(root.cred(), &place, NewMode::exact(0o600), false);
         assert_eq!(made.err(), Some(NotSupported));
+    });
+}
+
+/// By a link of procfs, which leads to the file itself.
+#[test]
+fn a_file_that_is_found_again_after_its_contents_have_gone_is_not_found() {
+    with(|root, _| {
+        root.create("/all/f").unwrap();
+        let file = inode("/all/f");
+        let mut lost = 0;
+        let used: Result<(), FsError> = until_used(|| {
+            lost += 1;
+            assert!(lost < 100, "the call goes on");
+            Err(Unused::Lost(file.clone()))
+        });
+        assert_eq!((used, lost), (Err(NotFound), 2));
     });
 }
