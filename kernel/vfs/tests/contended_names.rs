@@ -17,6 +17,7 @@ use support_names::{View, bind, free_all, ino, mount_made, names, nlink, read_re
 use vfs::dynamic::{Fixed, FixedDir};
 use vfs::error::FsError::{Exists, Invalid, IsDir, NoDevAddr, NotDir, NotEmpty, NotFound, Perm};
 use vfs::file::{FileRef, Kind, o};
+use vfs::full_name::name_in_fs;
 use vfs::inode::mode;
 use vfs::rename::RenameMode::{Exchange, NoReplace, Replace};
 use vm_host::Random;
@@ -129,13 +130,18 @@ fn the_name_and_the_parent_of_a_deep_directory_are_right_beside_moves() {
         let view = View::of(Cred::root());
         view.chdir(&within).unwrap();
         let parent = ino(&deep[..deep.len() - 2]);
+        let place = calls.find(&deep).unwrap();
         storm(2500, move |n, _| match n {
             0 | 1 => {
                 let (calls, from, to) = (Calls::of_root(), format!("/x/{n}"), format!("/y/{n}"));
                 assert_eq!(calls.rename(&from, &to, Replace), Ok(()));
                 assert_eq!(calls.rename(&to, &from, Replace), Ok(()));
             }
-            2 => assert_eq!(view.cwd(), Ok((within.clone(), true))),
+            2 => {
+                assert_eq!(view.cwd(), Ok((within.clone(), true)));
+                let name = name_in_fs(&place.dentry);
+                assert_eq!(name.as_deref(), Ok(deep.as_bytes()));
+            }
             _ => assert_eq!(view.ino(".."), Ok(parent)),
         });
         assert_eq!(

@@ -9,7 +9,7 @@ use support::{Calls, on};
 use support_names::{as_user, bind, set_mode, user};
 use vfs::dynamic::Text;
 use vfs::exec::ExecFile;
-use vfs::full_name::full_name;
+use vfs::full_name::{full_name, name_in_fs};
 use vfs::pipe::{self, Pipe};
 use vm_host::frugal::{alone, locks};
 use vm_host::heap::{Heap, blocks, learn, refuse_none, refuse_once};
@@ -29,6 +29,7 @@ fn a_name_is_made_without_the_lock_of_renames() {
         let (top, at) = (root.find("/").unwrap(), root.find("/d").unwrap());
         let taken = locks("directory renames", || {
             assert_eq!(full_name(&top, &at), Ok((b"/d".to_vec(), true)));
+            assert_eq!(name_in_fs(&at.dentry), Ok(b"/d".to_vec()));
         });
         assert_eq!(taken, 0);
     });
