@@ -282,6 +282,9 @@ fn lock_bytes(process: &Process, me: usize, random: &mut Random, holders: &Holde
         let wanted = range(process.owner(), 0, END, EXCLUSIVE);
         let other = lock::query(locks(&process.file(fd as i32)), Family::Ranges, &wanted);
         assert!(other.is_none_or(|other| other.owner != process.owner()));
+        let own = lock::query_own(locks(&process.file(fd as i32)), Family::Ranges, &wanted);
+        let first = mine.iter().filter(|(file, _)| *file == fd).min();
+        assert_eq!(own.map(|own| own.start), first.map(|(_, at)| *at as u64));
     }
     if random.one_in(4) {
         threads::nap(1);
