@@ -476,6 +476,18 @@ fn a_session_has_one_terminal_and_a_new_session_none() {
 }
 
 #[test]
+fn a_process_that_was_waited_for_has_no_group_and_no_session() {
+    as_shell(|| {
+        let pid = job(|| 0);
+        let leader = ids::find_process(pid).expect("a child that was not waited for");
+        until(|| leader.is_zombie());
+        assert!(leader.group().is_some_and(|group| group.pgid() == pid));
+        assert_eq!(wait(Children::Pid(pid)), Ok((pid, exited(0))));
+        assert!(leader.group().is_none() && leader.session().is_none());
+    });
+}
+
+#[test]
 fn a_group_is_orphaned_without_a_parent_outside_it_in_the_session() {
     as_shell(|| {
         let is_orphaned = |pgid| ids::find_group(pgid).expect("a member").is_orphaned();
