@@ -118,7 +118,7 @@ pub fn commit(
 /// process gets SIGCHLD for the children that the old program made.
 fn reset_exit_signal(p: &Process) {
     p.exit_signal.store(sig::CHLD, Ordering::SeqCst);
-    p.exec_id.fetch_add(1, Ordering::SeqCst);
+    p.exec_id.advance();
 }
 
 /// The stack limit of a program that gains privileges, in bytes, whatever its caller has chosen: at most Linux's

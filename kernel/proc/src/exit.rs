@@ -451,7 +451,7 @@ impl Notice {
 /// ran when it forked: another program, which may have more rights, gets SIGCHLD.
 fn exit_signal(p: &Process, parent: &Process) -> u8 {
     let knew = p.parent_exec_id.load(Ordering::Relaxed);
-    if knew == parent.exec_id.load(Ordering::SeqCst) {
+    if parent.exec_id.is_still(knew) {
         p.exit_signal.load(Ordering::SeqCst)
     } else {
         sig::CHLD

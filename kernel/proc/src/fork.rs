@@ -255,7 +255,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         flags: p.flags.load(Ordering::Relaxed) & pflag::DUMPABLE,
         exit_signal: args.exit_signal,
         exec_ids: {
-            let own = p.exec_id.load(Ordering::Relaxed);
+            let own = p.exec_id.get();
             (own, own)
         },
         signals: Shared::new(actions),

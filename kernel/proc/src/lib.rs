@@ -23,6 +23,7 @@ pub mod credentials;
 pub mod daemons;
 mod descriptors;
 pub mod exec;
+pub mod exec_count;
 pub mod exit;
 mod family;
 pub mod fault;

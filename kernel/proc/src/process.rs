@@ -27,6 +27,7 @@ use task::usage::Times;
 use task::wait::WaitQueue;
 use vfs::{FdTable, FsUse};
 
+use super::exec_count::ExecCount;
 use super::group::record::NO_SHARD;
 use super::itimer::state::{CpuTimers, RealSlot, prepare_cpu_limit, set_cpu_limit};
 use super::lock;
@@ -125,7 +126,7 @@ pub struct Process {
     oom_adj: AtomicI32,
     oom_adj_min: AtomicI32,
     /// How many execve calls this process and its ancestors have made; see `parent_exec_id`.
-    pub(super) exec_id: AtomicU32,
+    pub(super) exec_id: ExecCount,
     /// The exec group for the out-of-memory killer, see [`Process::exec_group`]. Written by execve and at a change of the real user.
     exec_group: AtomicU64,
     /// ITIMER_VIRTUAL, ITIMER_PROF and RLIMIT_CPU; allocated at first use.
@@ -287,7 +288,7 @@ impl Process {
             listed_dead: AtomicBool::new(false),
             status: AtomicU32::new(0),
             exit_signal: AtomicU8::new(b.exit_signal),
-            exec_id: AtomicU32::new(b.exec_ids.0),
+            exec_id: ExecCount::new(b.exec_ids.0),
             parent_exec_id: AtomicU32::new(b.exec_ids.1),
             death_signal: AtomicU8::new(0),
             flags: AtomicU32::new(b.flags),

@@ -8,6 +8,7 @@ use abi::raw::general as raw;
 use cred::{Cred, LookAs};
 use elfload::stack::tag;
 use hal::uaccess::UserPtr;
+use proc::exec_count::ExecCount;
 use proc::fork::CloneArgs;
 use proc::fork::ForkError;
 use proc::process::{flag, personality};
@@ -403,5 +404,22 @@ fn a_program_that_drops_rights_by_its_file_stays_hidden() {
             hal::context::enter_user(&frame)
         });
         assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
+    });
+}
+
+#[test]
+fn the_count_of_programs_ends_and_does_not_begin_anew() {
+    on(1, || {
+        let count = ExecCount::new(u32::MAX - 1);
+        let then = count.get();
+        assert!(count.is_still(then));
+        count.advance();
+        assert!(!count.is_still(then));
+        // From here on no program counts as the one that a child knew.
+        for _ in 0..3 {
+            assert!(!count.is_still(count.get()));
+            count.advance();
+            assert!(!count.is_still(then) && !count.is_still(0));
+        }
     });
 }
