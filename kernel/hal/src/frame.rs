@@ -10,6 +10,8 @@ pub(crate) const USER_CS: u16 = 0x33;
 
 /// Flags that sigreturn(2) and ptrace(2) may set: CF PF AF ZF SF TF DF OF RF AC ID.
 const USER_FLAGS: u64 = 0x0025_0dd5;
+/// NT: the program's own, which neither a handler nor sigreturn(2) changes, as in Linux.
+const KEPT_FLAGS: u64 = 0x4000;
 /// Flags that are always set in user mode: IF, and the bit that is always 1.
 const FIXED_FLAGS: u64 = 0x202;
 
@@ -133,9 +135,9 @@ impl UserFrame {
         self.flags
     }
 
-    /// Sets the flags that a user may set. The others keep the values that user mode needs.
+    /// Sets the flags that a user may set. NT stays as it is; the others keep the values that user mode needs.
     pub fn set_flags(&mut self, flags: u64) {
-        self.flags = flags & USER_FLAGS | FIXED_FLAGS;
+        self.flags = flags & USER_FLAGS | self.flags & KEPT_FLAGS | FIXED_FLAGS;
     }
 
     /// Code segment. Its privilege level distinguishes user mode from kernel mode.
@@ -190,4 +192,20 @@ pub(crate) mod offset {
     pub(crate) const RSP: usize = offset_of!(UserFrame, rsp);
     pub(crate) const SS: usize = offset_of!(UserFrame, ss);
     pub(crate) const SIZE: usize = size_of::<UserFrame>();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_are_set_leave_nt_as_it_is() {
+        let mut frame = UserFrame::new_user(0x1000, 0x2000);
+        frame.set_flags(u64::MAX);
+        assert_eq!(frame.flags(), USER_FLAGS | FIXED_FLAGS);
+        // SYSCALL saves the flags of the program as they are.
+        frame.flags |= KEPT_FLAGS;
+        frame.set_flags(0);
+        assert_eq!(frame.flags(), KEPT_FLAGS | FIXED_FLAGS);
+    }
 }
