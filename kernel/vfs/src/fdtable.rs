@@ -73,6 +73,10 @@ impl Drop for FdTable {
 /// Releases the locks of `owner` on `file`, because one of its descriptors was closed: POSIX releases them even if other
 /// descriptors of the file are open.
 fn closed(file: &File, owner: Option<u64>) {
+    // A file opened with O_PATH is none through which locks could be had, as on Linux.
+    if file.is_place() {
+        return;
+    }
     if let (Some(owner), Some(inode)) = (owner, file.inode()) {
         lock::release(&inode.locks, owner);
     }

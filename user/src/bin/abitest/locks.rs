@@ -246,6 +246,16 @@ tests! { "lock";
         fails!(sc!(SYS_flock, place, 0), EINVAL);
         fails!(sc!(SYS_flock, place, libc::LOCK_SH), EBADF);
     }
+    the_end_of_an_o_path_descriptor_releases_no_locks {
+        let (name, fd) = named()?;
+        ok!(lock(fd, libc::F_SETLK, WRITE, 0, 10));
+        let other = ok!(sys::open(&name, libc::O_RDWR, 0));
+        let place = ok!(sys::open(&name, libc::O_PATH, 0));
+        ok!(sys::close(place as i32));
+        is!(ok!(query(other, libc::F_OFD_GETLK, WRITE, 0, 10)).0, WRITE);
+        ok!(sys::close(ok!(sys::open(&name, libc::O_RDONLY, 0)) as i32));
+        is!(ok!(query(other, libc::F_OFD_GETLK, WRITE, 0, 10)).0, UNLOCK);
+    }
     an_open_file_can_ask_for_its_own_locks {
         let (name, fd) = named()?;
         let other = ok!(sys::open(&name, libc::O_RDWR, 0));
