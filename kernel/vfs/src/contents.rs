@@ -17,10 +17,20 @@ impl Inode {
     /// is to be written is taken out of the exec cache if that has it open; this sleeps for grace periods. Errors: `TextBusy`
     /// where [`Use`] says so; `NotFound` if the pages have been freed; `Invalid` if this is no regular file.
     pub fn open_data(&self, what: Use) -> Result<ObjectRef> {
+        let mut waited = false;
         loop {
             match self.try_open_data(what) {
-                Err(FsError::TextBusy) if what == Use::Write && self.forget_text() => {}
+                Err(FsError::TextBusy) if what == Use::Write => {}
                 result => return result,
+            }
+            if self.forget_text() {
+                waited = false;
+            } else if waited {
+                return Err(FsError::TextBusy);
+            } else {
+                // Another thread may have taken it out, and be about to close it.
+                exec_cache::wait_for_removals();
+                waited = true;
             }
         }
     }

@@ -13,14 +13,14 @@ use alloc::sync::Arc;
 use core::ptr;
 use ksync::atomic::{Ordering, fence};
 
-use ksync::{CpuPin, EpochPtr, Mutex, PerCpuRef};
+use ksync::{CpuPin, EpochPtr, PerCpuRef, RwLock};
 use mem::epoch;
 
 use super::dentry::Dentry;
 use super::file::FileRef;
 use super::place::{MountRef, Path};
 
-ksync::lock_class!(pub ExecCacheLock, "exec cache", rank = 45);
+ksync::lock_class!(pub ExecCacheLock, "exec cache", rank = 43);
 
 /// A reference to an open file of the cache: counted per CPU until the file is taken out.
 pub type CachedExe = PerCpuRef<FileRef>;
@@ -38,8 +38,9 @@ struct Set([EpochPtr<Box<CachedExe>>; WAYS]);
 
 hal::machine_static! {
     static TABLE: [Set; SETS] = [const { Set([const { EpochPtr::empty() }; WAYS]) }; SETS];
-    /// Held while a file is taken out of the table.
-    static REMOVAL: Mutex<(), ExecCacheLock> = Mutex::new(());
+    /// Held shared from before a file leaves the table until it is closed, if nothing else refers to it. Several files may leave
+    /// at once, so that no thread waits for more grace periods than its own.
+    static REMOVAL: RwLock<(), ExecCacheLock> = RwLock::new(());
 }
 
 fn set_of(mount: &MountRef, dentry: &Arc<Dentry>) -> &'static Set {
@@ -62,8 +63,12 @@ fn is_gone(path: &Path) -> bool {
     path.mount.is_killed() || path.dentry.inode.nlink() == 0
 }
 
+/// Times that a thread tries to find or make room for a file: other threads may fill the set as fast.
+const TRIES: usize = 2;
+
 /// Puts an open file, which has a path, into the cache, and returns a reference to it. Sleeps for grace periods if the set is
-/// full, to take another file out, and if the file has just lost its last name or its mount: then it is taken out at once.
+/// full, to take another file out, and if the file has just lost its last name or its mount: then it is taken out at once. A file
+/// for which there is no room after [`TRIES`] tries is not kept.
 pub fn keep(file: FileRef) -> CachedExe {
     let text = CachedExe::new(hal::cpu::count(), file);
     let Some(path) = &text.path else {
@@ -71,7 +76,7 @@ pub fn keep(file: FileRef) -> CachedExe {
     };
     let set = set_of(&path.mount, &path.dentry);
     let mut new = Box::new(text.clone());
-    loop {
+    for _ in 0..TRIES {
         {
             let pin = ksync::pin();
             for place in &set.0 {
@@ -94,10 +99,19 @@ pub fn keep(file: FileRef) -> CachedExe {
         let victim = task::time::monotonic_ns() as usize % WAYS;
         remove(&set.0[victim], &|_| true);
     }
+    drop(new);
+    // Else it would never be closed.
+    text.kill(epoch());
+    text
 }
 
-/// Takes all files out whose place is `unwanted`; returns whether there were any. If there were, it takes the lock of
-/// removals, sleeps for grace periods, and closes those that nothing else refers to. `unwanted` is called with preemption off.
+/// Waits until each file that another thread is taking out has been closed, unless something else refers to it. Sleeps.
+pub fn wait_for_removals() {
+    REMOVAL.wait();
+}
+
+/// Takes all files out whose place is `unwanted`; returns whether there were any. If there were, it takes the lock of removals
+/// shared, sleeps for grace periods, and closes those that nothing else refers to. `unwanted` is called with preemption off.
 pub fn forget(unwanted: impl Fn(&Path) -> bool) -> bool {
     let places = TABLE.iter().flat_map(|set| &set.0);
     places.fold(false, |any, place| remove(place, &unwanted) | any)
@@ -113,13 +127,10 @@ fn remove(place: &EpochPtr<Box<CachedExe>>, unwanted: &dyn Fn(&Path) -> bool) ->
     if !is_unwanted {
         return false;
     }
+    let _removal = REMOVAL.read();
     // What is taken out may be another file, which has come there meanwhile: any file may be, at any time.
-    let text = {
-        let _alone = REMOVAL.lock();
-        place.withdraw(epoch())
-    };
-    // The file is now closed when its last reference is dropped: here, if there is no other.
-    if let Some(text) = text {
+    if let Some(text) = place.withdraw(epoch()) {
+        // The file is now closed when its last reference is dropped: here, if there is no other.
         text.kill(epoch());
     }
     true

@@ -6,7 +6,7 @@ mod support_names;
 
 use std::sync::Arc;
 
-use support::{Calls, on};
+use support::{Calls, on, threads};
 use support_names::{
     OTHER, TEAM, USER, as_user, bind, free_all, give, mount_plain, nlink, set_mode, umount, user,
 };
@@ -145,6 +145,28 @@ fn a_program_that_is_executed_often_is_kept_until_it_is_written() {
         );
         run_often("/p");
         assert_eq!(write("/p").err(), Some(TextBusy), "somebody runs it");
+    });
+}
+
+/// Nobody runs the program, so it can be written, also while the cache closes it for another reason.
+#[test]
+fn a_program_is_written_while_another_thread_takes_it_out_of_the_cache() {
+    on(2, || {
+        let root = Calls::of_root();
+        root.create("/p").unwrap();
+        set_mode("/p", 0o755);
+        for _ in 0..10 {
+            run_often("/p");
+            assert!(is_kept("/p"));
+            threads::spawn(None, || {
+                exec_cache::forget(|_| true);
+            });
+            while is_kept("/p") {
+                hal::time::spin_ns(1000);
+                task::sched::yield_now();
+            }
+            assert!(write("/p").is_ok());
+        }
     });
 }
 
