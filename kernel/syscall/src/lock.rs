@@ -19,11 +19,9 @@ pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_flock, flock)];
 /// The locks of the file that a call is about.
 ///
 /// # Errors
-/// `NoLocks` for a file without an inode, such as an anonymous pipe or a socket.
+/// `NoLocks` for a file that has none.
 fn lockable(file: &File) -> Result<&LockSlot, FsError> {
-    file.inode()
-        .map(|inode| &inode.locks)
-        .ok_or(FsError::NoLocks)
+    file.locks().ok_or(FsError::NoLocks)
 }
 
 /// flock(2). Without LOCK_NB it sleeps until it gets the lock, or a signal comes.
@@ -115,10 +113,9 @@ pub fn control(fd: i32, file: &FileRef, cmd: u32, at: u64) -> Result<u64, Errno>
             UNLOCK => lock::query_own,
             _ => return Err(Errno::EINVAL),
         };
-        // A file without an inode has no locks, so none conflicts.
         let found = file
-            .inode()
-            .and_then(|inode| query(&inode.locks, Family::Ranges, &wanted));
+            .locks()
+            .and_then(|locks| query(locks, Family::Ranges, &wanted));
         UserPtr::<Raw>::new(at)
             .write(&answer(raw, found))
             .map_err(fault)?;

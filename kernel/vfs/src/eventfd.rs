@@ -12,6 +12,7 @@ use super::attr::Attr;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::ino::new_ino;
+use super::lock::LockSlot;
 use super::poll::PollMask;
 
 ksync::lock_class!(pub EventLock, "event counter", rank = 85);
@@ -30,6 +31,7 @@ pub struct EventCounter {
     writers: WaitQueue,
     /// Inode number. Constant.
     ino: u64,
+    locks: LockSlot,
 }
 
 impl EventCounter {
@@ -41,6 +43,7 @@ impl EventCounter {
             readers: WaitQueue::new(),
             writers: WaitQueue::new(),
             ino: new_ino(),
+            locks: LockSlot::new(),
         }
     }
 
@@ -152,6 +155,10 @@ impl FileOps for EventCounter {
 
     fn attr(&self) -> Option<Attr> {
         Some(Attr::unnamed(self.ino, 0o600))
+    }
+
+    fn locks(&self) -> Option<&LockSlot> {
+        Some(&self.locks)
     }
 
     fn label(&self) -> &'static str {

@@ -77,8 +77,8 @@ fn closed(file: &File, owner: Option<u64>) {
     if file.is_place() {
         return;
     }
-    if let (Some(owner), Some(inode)) = (owner, file.inode()) {
-        lock::release(&inode.locks, owner);
+    if let (Some(owner), Some(locks)) = (owner, file.locks()) {
+        lock::release(locks, owner);
     }
 }
 

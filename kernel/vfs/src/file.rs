@@ -21,7 +21,7 @@ use super::attr::Attr;
 use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::kept::Kept;
-use super::lock;
+use super::lock::{self, LockSlot};
 use super::opened::{DirFile, Regular};
 use super::pipe::end::PipeEnd;
 use super::place::{Path, flag};
@@ -124,6 +124,10 @@ pub trait FileOps: Send + Sync {
     }
     /// The attributes of a file that has no inode.
     fn attr(&self) -> Option<Attr> {
+        None
+    }
+    /// Where a file that has no inode keeps the locks that programs take on it; `None` if none can be taken.
+    fn locks(&self) -> Option<&LockSlot> {
         None
     }
     /// The link text in /proc/PID/fd of a file that has no path.
@@ -270,6 +274,15 @@ impl File {
     /// The inode, if the file has a path.
     pub fn inode(&self) -> Option<&Arc<Inode>> {
         self.path.as_ref().map(|p| &p.dentry.inode)
+    }
+
+    /// Where the file keeps the locks that programs take on it: in its inode, or in what all open files of a pipe without a
+    /// name have in common; `None` if none can be taken.
+    pub fn locks(&self) -> Option<&LockSlot> {
+        match self.inode() {
+            Some(inode) => Some(&inode.locks),
+            None => self.ops().locks(),
+        }
     }
 
     /// The attributes now.
@@ -467,9 +480,9 @@ fn check_end(pos: u64, buf: &IoBuf) -> Result<()> {
 impl Drop for File {
     fn drop(&mut self) {
         if *self.locked.get_mut()
-            && let Some(inode) = self.inode()
+            && let Some(locks) = self.locks()
         {
-            lock::release(&inode.locks, self.lock_owner());
+            lock::release(locks, self.lock_owner());
         }
         self.ops().close(self);
     }

@@ -11,17 +11,22 @@ use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::ino::new_ino;
 use super::inode::mode;
+use super::lock::LockSlot;
 use super::poll::PollMask;
 
 /// A local socket that is not connected and cannot be.
 pub struct LocalSocket {
     ino: u64,
+    locks: LockSlot,
 }
 
 impl LocalSocket {
     /// Makes a socket.
     pub fn new() -> Self {
-        LocalSocket { ino: new_ino() }
+        LocalSocket {
+            ino: new_ino(),
+            locks: LockSlot::new(),
+        }
     }
 }
 
@@ -46,6 +51,9 @@ impl FileOps for LocalSocket {
     }
     fn attr(&self) -> Option<Attr> {
         Some(Attr::unnamed(self.ino, mode::SOCK | 0o777))
+    }
+    fn locks(&self) -> Option<&LockSlot> {
+        Some(&self.locks)
     }
     fn label(&self) -> &'static str {
         "socket:"

@@ -12,6 +12,7 @@ use ksync::{Mutex, Once, PerCpu, Spin};
 
 use super::state::Pipe;
 use crate::error::{FsError, Result};
+use crate::lock::LockSlot;
 
 ksync::lock_class!(pub CacheLock, "pipe cache", rank = 85);
 ksync::lock_class!(pub TeardownLock, "pipe teardown", rank = 55);
@@ -72,6 +73,7 @@ pub(super) fn put(pipe: &mut Arc<Pipe>) {
         let s = inner.state.get_mut();
         (s.reader_opens, s.writer_opens) = (0, 0);
         *inner.ino.get_mut() = 0;
+        inner.locks = LockSlot::new();
         for queue in [&mut inner.readers, &mut inner.writers, &mut inner.pollers] {
             queue.clear();
         }

@@ -35,10 +35,10 @@ pub struct Ring {
     len: usize,
     /// The most bytes that it may hold; a multiple of [`PAGE`].
     limit: usize,
-    /// Bytes of the buffers and of the array of pages.
-    held: usize,
+    /// Bytes of the buffers and of the array of pages: little more than the limit, which is 2 GiB at most.
+    held: u32,
     /// Bytes charged besides: of the pipe and its open files.
-    around: usize,
+    around: u32,
     /// The charge for both, while the pipe is open; updated at the end of each change.
     charge: MemoryCharge,
 }
@@ -65,14 +65,19 @@ impl Ring {
 
     /// Charges the ring to `payer` from now on, with `more` bytes besides, and sets its limit in bytes.
     pub fn begin(&mut self, payer: Payer, more: usize, limit: usize) {
-        self.around = more;
-        self.charge = MemoryCharge::new(payer, more + self.held);
+        self.around = more as u32;
+        self.charge = MemoryCharge::new(payer, self.due());
         self.limit = limit;
+    }
+
+    /// Bytes to be charged.
+    fn due(&self) -> usize {
+        self.around as usize + self.held as usize
     }
 
     /// Updates the charge. The pipe is open.
     fn settle(&mut self) {
-        let due = self.around + self.held;
+        let due = self.due();
         if self.charge.bytes() != due {
             self.charge.resize(due);
         }
@@ -133,7 +138,7 @@ impl Ring {
             moved += n;
         }
         let list = pages.len() * size_of::<Option<Box<[u8]>>>();
-        self.held = list + self.len.div_ceil(PAGE) * PAGE;
+        self.held = (list + self.len.div_ceil(PAGE) * PAGE) as u32;
         self.store = Store::Pages(pages);
         self.read = 0;
         self.limit = limit;
@@ -186,7 +191,7 @@ impl Ring {
             Store::None if want <= SMALL => {
                 self.store = Store::Small(buffer(SMALL)?);
                 self.read = 0;
-                self.held = SMALL;
+                self.held = SMALL as u32;
             }
             Store::None => self.promote(self.limit)?,
             Store::Small(b) if self.len + want > b.len() => self.promote(self.limit)?,
@@ -197,7 +202,7 @@ impl Ring {
             let slot = &mut p[at / PAGE];
             if slot.is_none() {
                 *slot = Some(buffer(PAGE)?);
-                self.held += PAGE;
+                self.held += PAGE as u32;
             }
         }
         Ok(())
@@ -282,7 +287,7 @@ impl Ring {
                     self.read = 0;
                     let spare = p.iter_mut().skip(KEEP);
                     let freed = spare.filter_map(Option::take).count();
-                    self.held -= freed * PAGE;
+                    self.held -= (freed * PAGE) as u32;
                 }
             }
         }

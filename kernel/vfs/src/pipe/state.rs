@@ -10,6 +10,7 @@ use super::limits::{DEFAULT_SIZE, Room};
 use super::ring::{PAGE, Ring};
 use crate::error::{FsError, Result};
 use crate::ino::new_ino;
+use crate::lock::LockSlot;
 
 ksync::lock_class!(pub PipeLock, "pipe", rank = 54);
 
@@ -46,7 +47,12 @@ pub struct Pipe {
     pub(super) pollers: WaitQueue,
     /// Inode number of a pipe without a name; 0 until it is first asked for. Atomic.
     pub(super) ino: AtomicU64,
+    /// The locks that programs have taken on a pipe without a name, by any of its ends; made with the first of them.
+    pub(super) locks: LockSlot,
 }
+
+/// With the two counts of an `Arc`, a pipe fits its size class of the heap.
+const _: () = assert!(cfg!(shuttle) || OBJECTS <= 256);
 
 impl Pipe {
     /// A pipe that is not open, and has no buffer.
@@ -64,6 +70,7 @@ impl Pipe {
             writers: WaitQueue::new(),
             pollers: WaitQueue::new(),
             ino: AtomicU64::new(0),
+            locks: LockSlot::new(),
         }
     }
 

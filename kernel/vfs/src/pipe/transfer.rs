@@ -10,6 +10,7 @@ use crate::attr::Attr;
 use crate::error::{FsError, Result};
 use crate::file::{File, FileOps};
 use crate::inode::mode;
+use crate::lock::LockSlot;
 use crate::poll::PollMask;
 use crate::upcalls;
 
@@ -144,6 +145,10 @@ impl FileOps for PipeEnd {
             gid,
             ..Attr::unnamed(self.pipe.ino(), mode::FIFO | 0o600)
         })
+    }
+
+    fn locks(&self) -> Option<&LockSlot> {
+        Some(&self.pipe.locks)
     }
 
     fn label(&self) -> &'static str {

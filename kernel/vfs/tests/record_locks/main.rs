@@ -22,6 +22,7 @@ use support::{on, threads};
 use vfs::error::FsError::{Deadlock, NoLocks, WouldBlock};
 use vfs::file::o;
 use vfs::lock::{self, Family};
+use vfs::pipe;
 
 /// Locks of a file that are kept for callers beyond the limits of users.
 const RESERVED: usize = 256;
@@ -453,6 +454,47 @@ fn a_lock_that_ends_is_not_charged_any_more() {
             drop(file);
             a.close(0);
             assert_eq!(locks(), 0);
+        });
+    });
+}
+
+/// GNU make with -O takes turns at its standard output in this way, be that a pipe or not.
+#[test]
+fn the_two_ends_of_a_pipe_have_their_locks_in_common() {
+    on(1, || {
+        let (from, to) = pipe::open_pair(0).unwrap();
+        let (a, b) = (Process::new(), Process::new());
+        for process in [&a, &b] {
+            for end in [&from, &to] {
+                process.0.add(end.clone(), false, 0, MANY).unwrap();
+            }
+        }
+        a.lock(1, 0, 9).unwrap();
+        assert_eq!(b.lock(1, 9, 9), Err(WouldBlock));
+        assert_eq!(b.share(0, 5, 14), Err(WouldBlock));
+        assert_eq!(held(&from), [(0, 9, true)]);
+        a.close(0);
+        assert_eq!(b.lock(1, 0, END), Ok(()), "a close of one end ends all");
+        assert_eq!(flock(&to, EXCLUSIVE), Ok(()));
+        assert_eq!(flock(&from, SHARED), Err(WouldBlock));
+        let of_another = pipe::open_pair(0).unwrap();
+        assert_eq!(flock(&of_another.0, EXCLUSIVE), Ok(()));
+    });
+}
+
+#[test]
+fn a_pipe_that_is_used_again_has_no_lock() {
+    on(1, || {
+        as_user(|payer| {
+            for _ in 0..3 {
+                let (from, to) = pipe::open_pair(0).unwrap();
+                assert!(locks(&to).get().is_none());
+                assert_eq!(flock(&to, EXCLUSIVE), Ok(()));
+                assert_eq!(payer.held(Charge::Locks), 1);
+                drop((from, to));
+                let kinds = [Charge::Locks, Charge::Names, Charge::Memory];
+                assert_eq!(kinds.map(|kind| payer.held(kind)), [0; 3]);
+            }
         });
     });
 }

@@ -80,7 +80,7 @@ impl Process {
 }
 
 pub fn locks(file: &FileRef) -> &LockSlot {
-    &file.inode().expect("a file with a name").locks
+    file.locks().expect("a file that can be locked")
 }
 
 /// The locks on a file, by their first byte, as F_GETLK tells a stranger. Shared locks of two owners must not overlap.

@@ -336,6 +336,21 @@ tests! { "lock";
         ok!(sc!(SYS_flock, fd, libc::LOCK_SH));
         ok!(sc!(SYS_kill, user, libc::SIGKILL));
     }
+    what_has_no_name_can_be_locked {
+        let (from, to) = ok!(sys::pipe(0));
+        let events = ok!(sc!(SYS_eventfd2, 0, 0)) as i32;
+        for fd in [to, events] {
+            ok!(lock(fd, libc::F_SETLKW, WRITE, 0, 1));
+            let refused = || [lock(fd, libc::F_SETLK, WRITE, 0, 1), lock(fd, libc::F_SETLK, WRITE, 1, 1)];
+            is!(in_child(|| first_wrong(&[refused() == [Err(libc::EAGAIN), Ok(0)]]))?, 0);
+            ok!(lock(fd, libc::F_SETLKW, UNLOCK, 0, 1));
+            ok!(sc!(SYS_flock, fd, libc::LOCK_EX));
+        }
+        fails!(lock(from, libc::F_SETLK, WRITE, 0, 1), EBADF);
+        fails!(sc!(SYS_flock, from, libc::LOCK_SH | libc::LOCK_NB), EWOULDBLOCK);
+        ok!(lock(from, libc::F_SETLK, READ, 0, 1));
+        is!(ok!(query(to, libc::F_OFD_GETLK, WRITE, 0, 0)).0, READ);
+    }
     many_processes_count_under_a_lock {
         let (_, fd) = named()?;
         ok!(sys::write(fd, &0u64.to_le_bytes()));
