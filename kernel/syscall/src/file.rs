@@ -11,7 +11,7 @@ use task::current::current;
 use vfs::error::FsError;
 use vfs::fdtable::NR_OPEN;
 use vfs::file::{File, FileRef, Kind, Whence, o};
-use vfs::inode::{Node, mode};
+use vfs::inode::Node;
 use vfs::rights::owns;
 use vfs::{open, regular};
 
@@ -30,7 +30,6 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_openat, |a| {
         open_at(a.int(0), a.get(1), a.uint(2), a.uint(3))
     }),
-    (nr::__NR_openat2, openat2),
     (nr::__NR_creat, |a| {
         open_at(
             at::FDCWD,
@@ -74,7 +73,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 ];
 
 /// Flags that open and openat interpret; they ignore others, as on Linux, and openat2 refuses them.
-const OPEN_KNOWN: u32 = o::ACCMODE
+pub(super) const OPEN_KNOWN: u32 = o::ACCMODE
     | o::CREAT
     | o::EXCL
     | o::NOCTTY
@@ -89,27 +88,38 @@ const OPEN_KNOWN: u32 = o::ACCMODE
     | o::PATH
     | o::TMPFILE;
 
-/// open(2) and openat(2). An open that may create or empty a file reserves its descriptor first: without one nothing changes.
+/// Flags that O_PATH permits; open and openat ignore others, as on Linux, and openat2 refuses them.
+pub(super) const PATH_KNOWN: u32 = o::PATH | o::DIRECTORY | o::NOFOLLOW | o::CLOEXEC;
+
+/// open(2) and openat(2).
 fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
-    let path = user_path(path)?;
     let mut flags = flags & OPEN_KNOWN;
     if flags & o::PATH != 0 {
-        flags &= o::PATH | o::DIRECTORY | o::NOFOLLOW | o::CLOEXEC;
-    } else if flags & (o::TMPFILE & !o::DIRECTORY) != 0 {
-        // O_TMPFILE contains O_DIRECTORY, so its own bit alone is invalid. So is O_TMPFILE with O_CREAT.
-        if flags & o::DIRECTORY == 0 || flags & o::CREAT != 0 {
+        flags &= PATH_KNOWN;
+    } else {
+        // As on Linux, a file that a 64-bit program opens has O_LARGEFILE, and F_GETFL shows it.
+        flags |= o::LARGEFILE;
+    }
+    open_with(dirfd, path, flags, perm)
+}
+
+/// Opens with flags that are all known. An open that may create or empty a file reserves its descriptor first: without one
+/// nothing changes.
+pub(super) fn open_with(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
+    if flags & o::PATH == 0 {
+        if flags & (o::TMPFILE & !o::DIRECTORY) != 0 {
+            // O_TMPFILE contains O_DIRECTORY, so its own bit alone is invalid. So is O_TMPFILE with O_CREAT.
+            if flags & o::DIRECTORY == 0 || flags & o::CREAT != 0 {
+                return Err(Errno::EINVAL);
+            }
+        } else if flags & (o::DIRECTORY | o::CREAT) == o::DIRECTORY | o::CREAT {
             return Err(Errno::EINVAL);
         }
-    } else if flags & (o::DIRECTORY | o::CREAT) == o::DIRECTORY | o::CREAT {
-        return Err(Errno::EINVAL);
     }
     if flags & o::ACCMODE == o::ACCMODE {
         return Err(Errno::EINVAL);
     }
-    // As on Linux, a file that a 64-bit program opens has O_LARGEFILE, and F_GETFL shows it.
-    if flags & o::PATH == 0 {
-        flags |= o::LARGEFILE;
-    }
+    let path = user_path(path)?;
     let caller = Caller::now();
     let new = caller.new_mode(perm);
     let slot = Slot::new(flags)?;
@@ -117,29 +127,6 @@ fn open_at(dirfd: i32, path: u64, flags: u32, perm: u32) -> Result<u64, Errno> {
         open::open(w, &path, flags, new, &|| slot.reserve())
     });
     Ok(slot.fill(opened, flags)?)
-}
-
-/// openat2 without restrictions of the lookup: any `resolve` flag fails with EINVAL.
-fn openat2(a: &mut Args) -> Result<u64, Errno> {
-    let size = a.get(3);
-    if size < 24 {
-        return Err(Errno::EINVAL);
-    }
-    if size > 24 {
-        return Err(Errno::E2BIG);
-    }
-    let [flags, perm, resolve] = UserPtr::<[u64; 3]>::new(a.get(2)).read().map_err(fault)?;
-    let creates = flags & u64::from(o::CREAT | o::TMPFILE & !o::DIRECTORY) != 0;
-    let Ok(flags) = u32::try_from(flags) else {
-        return Err(Errno::EINVAL);
-    };
-    if flags & !OPEN_KNOWN != 0 || perm & !u64::from(mode::PERM) != 0 || perm != 0 && !creates {
-        return Err(Errno::EINVAL);
-    }
-    if resolve != 0 {
-        return Err(Errno::EINVAL);
-    }
-    open_at(a.int(0), a.get(1), flags, perm as u32)
 }
 
 fn close(a: &mut Args) -> Result<u64, Errno> {

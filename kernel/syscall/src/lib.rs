@@ -36,6 +36,7 @@ mod mempolicy;
 mod mlock;
 mod mm;
 mod mount;
+mod openat2;
 mod path;
 mod pipe;
 mod poll;
@@ -67,6 +68,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     mlock::HANDLERS,
     mm::HANDLERS,
     mount::HANDLERS,
+    openat2::HANDLERS,
     path::HANDLERS,
     pipe::HANDLERS,
     poll::HANDLERS,

@@ -126,6 +126,27 @@ tests! { "names";
         fails!(open([0, 0, 1 << 40], 24), EINVAL);
         fails!(open([0, 0, 0], 8), EINVAL);
         fails!(sc!(SYS_openat2, CWD, path(&f), 8, 24), EFAULT);
+        fails!(open([(libc::O_PATH | libc::O_RDWR) as u64, 0, 0], 24), EINVAL);
+        let plain = ok!(open([0, 0, 0], 24));
+        is!(ok!(sc!(SYS_fcntl, plain, libc::F_GETFL)), 0);
+        fails!(sc!(SYS_openat2, CWD, 8, [1u64 << 40, 0, 0].as_ptr(), 24), EINVAL);
+    }
+    openat2_takes_a_larger_structure_whose_rest_is_zero {
+        let f = format!("{}/f", scratch());
+        ok!(create(&f, b"x"));
+        let mut how = [0u64; 600];
+        let open = |how: &[u64], size: u64| sc!(SYS_openat2, CWD, path(&f), how.as_ptr(), size);
+        ok!(open(&how, 25));
+        ok!(open(&how, 4096));
+        fails!(open(&how, 4097), E2BIG);
+        how[511] = 1;
+        fails!(open(&how, 4096), E2BIG);
+        ok!(open(&how, 4088));
+        how[511] = 1 << 56;
+        ok!(open(&how, 4095));
+        fails!(open(&how, 4096), E2BIG);
+    }
+    openat2_fails_where_there_is_no_name {
         fails!(sc!(SYS_openat2, CWD, path("/none/x"), [0u64; 3].as_ptr(), 24), ENOENT);
     }
     close_range_closes_and_marks {
