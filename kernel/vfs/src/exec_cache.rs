@@ -68,7 +68,7 @@ const TRIES: usize = 2;
 
 /// Puts an open file, which has a path, into the cache, and returns a reference to it. Sleeps for grace periods if the set is
 /// full, to take another file out, and if the file has just lost its last name or its mount: then it is taken out at once. A file
-/// for which there is no room after [`TRIES`] tries is not kept.
+/// for which there is no room after two tries is not kept.
 pub fn keep(file: FileRef) -> CachedExe {
     let text = CachedExe::new(hal::cpu::count(), file);
     let Some(path) = &text.path else {
