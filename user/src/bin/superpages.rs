@@ -102,6 +102,11 @@ fn count(name: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// Number of superpages made so far, of tables and at once; `None` where the kernel does not count them.
+fn count_made() -> Option<u64> {
+    Some(count("vm_promotions")? + count("vm_leaves_filled")?)
+}
+
 /// Whether the kernel takes translations away at any time, so that it need not make a superpage.
 fn is_chaotic() -> bool {
     let line = std::fs::read_to_string("/proc/cmdline");
@@ -110,9 +115,9 @@ fn is_chaotic() -> bool {
 
 /// Runs `act` and fails if fewer than `least` superpages were made meanwhile.
 fn made(least: u64, act: impl FnOnce() -> Verdict) -> Verdict {
-    let before = count("vm_promotions");
+    let before = count_made();
     act()?;
-    match (before, count("vm_promotions")) {
+    match (before, count_made()) {
         (Some(before), Some(after)) if after - before < least && !is_chaotic() => {
             Err(format!("{} superpages made, not {least}", after - before))
         }
@@ -295,10 +300,10 @@ fn in_threads() -> Verdict {
 fn refused() -> Verdict {
     let region = Region::new(PAGES)?;
     region.advise(0, PAGES, libc::MADV_NOHUGEPAGE)?;
-    let before = count("vm_promotions");
+    let before = count_made();
     region.fill(0, PAGES, 1);
     region.check(0, PAGES, 1)?;
-    if before == count("vm_promotions") {
+    if before == count_made() {
         Ok(())
     } else {
         Err(String::from("a superpage was made"))

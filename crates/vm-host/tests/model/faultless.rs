@@ -106,7 +106,13 @@ proptest! {
     }
 }
 
-/// Leaves of 2 MiB that all sequences of blocks have made.
+/// Leaves of 2 MiB come by promotion alone.
+const BY_PAGE: Tuning = Tuning {
+    fill_leaves: false,
+    ..Tuning::DEFAULT
+};
+
+/// Leaves of 2 MiB that all sequences of blocks have promoted.
 static PROMOTED: AtomicU64 = AtomicU64::new(0);
 
 fn play_blocks(ops: &[Op], injector: u32, tuning: Tuning) {
@@ -127,6 +133,12 @@ proptest! {
     #[test]
     fn superpages_show_the_right_page(ops in prop::collection::vec(op(Mix::Blocks), 1..80)) {
         play_blocks(&ops, 0, Tuning::DEFAULT);
+    }
+
+    /// As above, where no fault fills a leaf at once.
+    #[test]
+    fn promoted_superpages_show_the_right_page(ops in prop::collection::vec(op(Mix::Blocks), 1..60), period in 5_u32..90) {
+        play_blocks(&ops, period, BY_PAGE);
     }
 
     /// As above, with every hint refreshed, and allocations that fail.
@@ -157,7 +169,7 @@ fn a_block_that_is_written_whole_is_promoted() {
         advice: Advice::PopulateWrite,
     };
     let before = PROMOTED.load(Relaxed);
-    play_blocks(&[map.clone(), fill(0)], 0, Tuning::DEFAULT);
+    play_blocks(&[map.clone(), fill(0)], 0, BY_PAGE);
     assert!(PROMOTED.load(Relaxed) > before);
     let ops = [
         map,
