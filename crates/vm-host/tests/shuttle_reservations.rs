@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use shuttle::thread::{self, JoinHandle};
-use vm::alloc::{Blocks, MAX_ORDER, Place, Placed, RUN_FRAMES};
+use vm::alloc::{Blocks, MAX_ORDER, Place, Placed, RUN_FRAMES, RUN_ORDER};
 use vm::{PageAllocator, Pfn, Rights};
 use vm_host::{Arena, one_stop, random_schedules};
 
@@ -101,6 +101,23 @@ impl World {
     /// As `take`; the result depends on the other operations.
     fn fault(&self, index: u32) {
         let _either = self.take(index);
+    }
+
+    /// Takes a whole run for a block, as a fault that fills a leaf; gives it back if the block has one, or the object ends.
+    fn fill(&self, index: u32) {
+        let object = OBJECT;
+        let Ok(run) = self.alloc.alloc_run(&ksync::pin()) else {
+            return;
+        };
+        let frames = || (0..RUN_FRAMES).map(|n| run.add(n));
+        let at = (Place { object, index }, &self.blocks);
+        if !self.alloc.fill_run(run, at) {
+            return self.alloc.free_order(&ksync::pin(), run, RUN_ORDER);
+        }
+        frames().for_each(|pfn| self.hold(pfn));
+        if self.ended.load(SeqCst) {
+            frames().for_each(|pfn| self.free(pfn));
+        }
     }
 
     fn alloc(&self) -> Option<Pfn> {
@@ -264,6 +281,36 @@ fn a_reservation_beside_the_end_of_its_object_is_ended() {
         nothing,
         [|world| world.fault(9), World::end_object],
         |world| assert_eq!(world.run_of(9), None, "the object has ended"),
+    );
+}
+
+#[test]
+fn a_run_that_is_filled_beside_the_end_of_its_object_is_ended() {
+    explore(
+        32,
+        nothing,
+        [|world| world.fill(8), World::end_object],
+        |world| assert_eq!(world.run_of(8), None, "the object has ended"),
+    );
+}
+
+#[test]
+fn a_block_gets_one_run_whether_filled_or_reserved() {
+    explore(
+        32,
+        nothing,
+        [
+            |world| world.fill(8),
+            |world| world.fault(9),
+            |world| world.fill(8),
+        ],
+        |world| {
+            let run = world.run_of(8).expect("nobody has ended it");
+            let held = world.held.lock().unwrap();
+            let in_runs = held[world.withheld..].iter();
+            let of_run = in_runs.filter(|pfn| pfn.0 / RUN_FRAMES == run.0 / RUN_FRAMES);
+            assert!([1, RUN_FRAMES as usize].contains(&of_run.count()));
+        },
     );
 }
 

@@ -209,3 +209,71 @@ fn a_release_beside_a_promotion_and_a_demotion() {
     stop_first(true, Prot::READ, &[|lab| lab.demote(0), releases], |_| ());
     stop_first(false, Prot::READ, &[promotes, releases], |_| ());
 }
+
+/// Enters a leaf where nothing is, at whose steps the first of `ops` is stopped while the others run.
+#[cfg(not(feature = "listed"))]
+fn stop_fill(ops: &'static [Op], check: Op) {
+    let tried = sparsely(1, 1, move || {
+        let lab = Arc::new(Runs::new(ops.len() + 1, 2));
+        lab.enter(0, Pte::user(lab.frame(1, 0), Prot::READ));
+        lab.run_on(0);
+        lab.vm.machine.speculate(0, Runs::va(0, 7));
+        let play = |(n, op): (usize, &'static Op)| {
+            let lab = lab.clone();
+            thread::spawn(move || lab.play(n + 1, || op(&lab)))
+        };
+        let all: Vec<_> = ops.iter().enumerate().map(play).collect();
+        all.into_iter().for_each(|op| op.join().unwrap());
+        check(&lab);
+        lab.stop_on(0);
+        Arc::into_inner(lab).expect("all have ended").finish();
+    });
+    println!("{tried} schedules");
+}
+
+/// Whether the entry of the map is still as the fills found it.
+#[cfg(not(feature = "listed"))]
+fn fills(lab: &Runs) {
+    // The word of a frame that no table maps is the state.
+    let state = || lab.vm.pages.get(lab.frame(1, 1)).wire_count() == 0;
+    lab.enter_large(0, Prot::WRITE, state);
+}
+
+/// Changes the entry of the map, then takes what is mapped away.
+#[cfg(not(feature = "listed"))]
+fn changes_and_removes(lab: &Runs) {
+    lab.vm.pages.get(lab.frame(1, 1)).wire();
+    ksync::atomic::fence(ksync::atomic::Ordering::SeqCst);
+    lab.remove(0, 0..PAGES);
+    assert!(!reads(lab, 7) && !reads(lab, 300));
+}
+
+#[test]
+#[cfg(not(feature = "listed"))]
+fn a_fill_beside_a_removal_and_another_fill() {
+    fn gone(lab: &Runs) {
+        assert!(!reads(lab, 7) && !lab.is_large(0));
+        lab.vm.pages.get(lab.frame(1, 1)).unwire();
+    }
+    stop_fill(&[fills, changes_and_removes, fills], gone);
+    stop_fill(&[changes_and_removes, fills, fills], gone);
+}
+
+#[test]
+#[cfg(not(feature = "listed"))]
+fn a_fill_beside_a_fork_and_an_entry() {
+    let ops: &[Op] = &[
+        fills,
+        |lab| lab.fork(),
+        |lab| {
+            let (va, leaf) = (Runs::va(0, 9), Pte::user(lab.frame(0, 9), Prot::WRITE));
+            let (pin, room) = (ksync::pin(), lab.ticket());
+            let entered = lab.pmap.enter(&lab.vm, &pin, &room, va, leaf, || true);
+            assert!(entered.is_ok());
+        },
+    ];
+    stop_fill(ops, |lab| {
+        // The page, by an entry or by the leaf.
+        assert_eq!(lab.lookup(0, 9).map(Pte::pfn), Some(lab.frame(0, 9)));
+    });
+}

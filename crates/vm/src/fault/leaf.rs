@@ -9,6 +9,7 @@ use crate::map::Prot;
 use crate::object::{Object, Slot};
 use crate::page::{Flags, Pfn, zero_frame};
 use crate::pmap::Pte;
+use crate::pmap::table::ENTRIES;
 use crate::rmap::{Map, ReverseMap, Ticket};
 use crate::space::Space;
 use crate::{Machine, Vm};
@@ -87,6 +88,8 @@ impl<M: Machine> Attempt<'_, M> {
         let first = index & !(RUN_FRAMES - 1);
         self.write
             && !Map::PER_PAGE
+            // Not in models, whose runs are shorter.
+            && RUN_FRAMES as usize == ENTRIES
             && self.vm.tuning.fill_leaves
             && self.chain.layers().len() == 1
             && object.is_anon()
