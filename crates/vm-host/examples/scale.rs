@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use vm::object::ObjectRef;
 use vm::space::{MapArgs, Source};
 use vm::{Access, EntryFlags, MapProt, Space, Vm};
-use vm_host::Arena;
+use vm_host::{Arena, lab};
 
 const PAGE: u64 = 4096;
 /// Frames of the machine: 1 GiB.
@@ -58,51 +58,51 @@ struct Case {
     step: fn(&Worker<'_>) -> u64,
 }
 
+/// What most cases have in common.
+const PLAIN: Case = Case {
+    name: "",
+    one_space: false,
+    around: 1 << 16,
+    prepare: |_| (),
+    step: |_| 0,
+};
+
 const CASES: [Case; 6] = [
     Case {
         name: "zero-fill, a page, mapped and unmapped with others",
-        one_space: false,
-        around: 1 << 16,
-        prepare: |_| (),
         step: |worker| worker.fill(),
+        ..PLAIN
     },
     Case {
         name: "the same, all threads in one space",
         one_space: true,
-        around: 1 << 16,
-        prepare: |_| (),
         step: |worker| worker.fill(),
+        ..PLAIN
     },
     Case {
         name: "file: a resident page of one that all map, a fault each",
-        one_space: false,
         around: PAGE,
-        prepare: |_| (),
         step: |worker| worker.read_file(1),
+        ..PLAIN
     },
     Case {
         name: "the same, 16 pages a fault, each page",
-        one_space: false,
-        around: 1 << 16,
-        prepare: |_| (),
         step: |worker| worker.read_file(16),
+        ..PLAIN
     },
     Case {
         name: "fork of 64 pages, 16 of them written, exit",
-        one_space: false,
-        around: 1 << 16,
         prepare: |worker| {
             worker.map_anon(PARENT);
             worker.write(PARENT);
         },
         step: |worker| worker.fork(),
+        ..PLAIN
     },
     Case {
         name: "exec: a space, 128 pages of text that all map, 16 of its own",
-        one_space: false,
-        around: 1 << 16,
-        prepare: |_| (),
         step: |worker| worker.exec(),
+        ..PLAIN
     },
 ];
 
@@ -182,14 +182,6 @@ impl Worker<'_> {
         switch(self.vm(), &self.space, other);
         act();
         switch(self.vm(), other, &self.space);
-    }
-
-    /// The work of a clock tick.
-    fn tick(&self) {
-        self.vm().epoch.quiescent(&mut ksync::pin());
-        self.vm().epoch.reclaim(&ksync::pin());
-        self.vm().poll_limbo(&ksync::pin());
-        self.vm().alloc.poll(&ksync::pin());
     }
 }
 
@@ -282,7 +274,7 @@ impl Bench {
         let (begin, mut done) = (Instant::now(), 0);
         while !stop.load(Relaxed) {
             done += (case.step)(&worker);
-            worker.tick();
+            lab::tick(&self.vm);
         }
         let time = begin.elapsed().as_nanos() as f64;
         worker.space.deactivate(&ksync::pin());

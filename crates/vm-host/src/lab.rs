@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vm::{FaultError, Pfn, Space, Superpages, Tuning, Vm};
+use vm::{FaultError, Machine, Pfn, Space, Superpages, Tuning, Vm};
 
 use crate::{Access, Sim, listed};
 
@@ -74,10 +74,7 @@ impl Lab {
 
     /// The work of a clock tick on a CPU.
     pub fn tick(&self) {
-        self.vm.epoch.quiescent(&mut ksync::pin());
-        self.vm.epoch.reclaim(&ksync::pin());
-        self.vm.poll_limbo(&ksync::pin());
-        self.vm.alloc.poll(&ksync::pin());
+        tick(&self.vm);
     }
 
     /// Makes the current CPU run `space`.
@@ -147,6 +144,14 @@ impl Lab {
             "frames were lost, or freed twice"
         );
     }
+}
+
+/// The work of a clock tick on a CPU.
+pub fn tick<M: Machine>(vm: &Vm<M>) {
+    vm.epoch.quiescent(&mut ksync::pin());
+    vm.epoch.reclaim(&ksync::pin());
+    vm.poll_limbo(&ksync::pin());
+    vm.alloc.poll(&ksync::pin());
 }
 
 /// The VM's type for an access.

@@ -49,6 +49,18 @@ fn read(program: &Program, n: u64) -> u64 {
     program.read(AT + n * PAGE).expect("it is mapped")
 }
 
+/// Maps shared memory of so many pages at [`AT`], by a mapping of perhaps more.
+fn map_shared(lab: &Lab, program: &Program, has: u64, maps: u64) {
+    let object = ObjectRef::new_shared(&lab.vm, has * PAGE).expect("memory");
+    let args = MapArgs {
+        flags: EntryFlags::SHARED,
+        source: Source::Object(&object, 0),
+        ..MapArgs::anon(maps * PAGE, RW).at(AT)
+    };
+    assert_eq!(program.space.map(&lab.vm, &args), Ok(AT));
+    object.release(&lab.vm);
+}
+
 /// The number of leaves now, and of resident pages.
 fn state(lab: &Lab, program: &Program) -> (u64, usize) {
     let resident = program.space.pmap().resident(&lab.vm);
@@ -147,14 +159,7 @@ fn only_what_may_be_a_leaf_is_filled() {
         assert_eq!(unmapped, Ok(()));
     };
     let short = |lab: &Lab, program: &Program| {
-        let object = ObjectRef::new_shared(&lab.vm, 300 * PAGE).expect("memory");
-        let args = MapArgs {
-            flags: EntryFlags::SHARED,
-            source: Source::Object(&object, 0),
-            ..MapArgs::anon(2 * BLOCK * PAGE, RW).at(AT)
-        };
-        assert_eq!(program.space.map(&lab.vm, &args), Ok(AT));
-        object.release(&lab.vm);
+        map_shared(lab, program, 300, 2 * BLOCK);
     };
     let unasked = |lab: &Lab, _: &Program| lab.vm.set_superpages(Superpages::Advised);
     type Case<'a> = (&'a str, usize, &'a dyn Fn(&Lab, &Program));
@@ -178,14 +183,7 @@ fn only_what_may_be_a_leaf_is_filled() {
 #[test]
 fn shared_memory_is_filled_for_all() {
     with_program(4096, |lab, program| {
-        let object = ObjectRef::new_shared(&lab.vm, BLOCK * PAGE).expect("memory");
-        let args = MapArgs {
-            flags: EntryFlags::SHARED,
-            source: Source::Object(&object, 0),
-            ..MapArgs::anon(BLOCK * PAGE, RW).at(AT)
-        };
-        assert_eq!(program.space.map(&lab.vm, &args), Ok(AT));
-        object.release(&lab.vm);
+        map_shared(lab, program, BLOCK, BLOCK);
         write(program, 8);
         assert_eq!(state(lab, program), (1, PAGES));
         let child = program.fork().expect("memory");
@@ -270,19 +268,6 @@ fn a_page_that_comes_first_stays() {
     assert!(undone > 2, "{undone}");
 }
 
-/// A program with shared memory of a block at [`AT`], and that memory.
-fn with_shared(lab: &Lab) -> (Program, ObjectRef) {
-    let program = Program::new(&lab.vm);
-    let object = ObjectRef::new_shared(&lab.vm, BLOCK * PAGE).expect("memory");
-    let args = MapArgs {
-        flags: EntryFlags::SHARED,
-        source: Source::Object(&object, 0),
-        ..MapArgs::anon(BLOCK * PAGE, RW).at(AT)
-    };
-    assert_eq!(program.space.map(&lab.vm, &args), Ok(AT));
-    (program, object)
-}
-
 /// An operation that runs while the fill looks at a table, and whether its access to the block fails then.
 type Beside = (&'static str, fn(&Lab, &Program), Option<FaultError>);
 
@@ -328,7 +313,8 @@ fn operations_beside_a_fill_at_each_look_at_a_table() {
     for (name, act, fails) in BESIDE {
         for look in 1.. {
             let lab = Lab::with_superpages(4096, 3, Tuning::DEFAULT);
-            let (program, object) = with_shared(&lab);
+            let program = Program::new(&lab.vm);
+            map_shared(&lab, &program, BLOCK, BLOCK);
             program.load();
             let fill = || {
                 lab.join(1, || {
@@ -349,7 +335,6 @@ fn operations_beside_a_fill_at_each_look_at_a_table() {
                     assert_eq!(stored.err(), fails, "{name}, look {look}, page {n}");
                 }
             }
-            object.release(&lab.vm);
             program.unload();
             drop(program);
             lab.finish();

@@ -14,6 +14,16 @@ use vm_host::runs::{PAGES, Runs};
 
 type Op = fn(&Runs);
 
+/// Runs the operations at once, each on a CPU of its own.
+fn play_all(lab: &Arc<Runs>, ops: &'static [Op]) {
+    let play = |(n, op): (usize, &'static Op)| {
+        let lab = lab.clone();
+        thread::spawn(move || lab.play(n + 1, || op(&lab)))
+    };
+    let all: Vec<_> = ops.iter().enumerate().map(play).collect();
+    all.into_iter().for_each(|op| op.join().unwrap());
+}
+
 /// Stops the first operation at its steps while the others run, each on a CPU of its own. CPU 0 runs the program.
 fn stop_first(large: bool, prot: Prot, ops: &'static [Op], check: Op) {
     // Three steps further each time: the 512 entries are alike.
@@ -25,12 +35,7 @@ fn stop_first(large: bool, prot: Prot, ops: &'static [Op], check: Op) {
         for n in [7, 8, 300] {
             lab.vm.machine.speculate(0, Runs::va(0, n));
         }
-        let play = |(n, op): (usize, &'static Op)| {
-            let lab = lab.clone();
-            thread::spawn(move || lab.play(n + 1, || op(&lab)))
-        };
-        let all: Vec<_> = ops.iter().enumerate().map(play).collect();
-        all.into_iter().for_each(|op| op.join().unwrap());
+        play_all(&lab, ops);
         check(&lab);
         let present = (0..PAGES).filter(|&n| lab.lookup(0, n).is_some()).count();
         assert_eq!(lab.pmap.resident(&lab.vm), present);
@@ -218,12 +223,7 @@ fn stop_fill(ops: &'static [Op], check: Op) {
         lab.enter(0, Pte::user(lab.frame(1, 0), Prot::READ));
         lab.run_on(0);
         lab.vm.machine.speculate(0, Runs::va(0, 7));
-        let play = |(n, op): (usize, &'static Op)| {
-            let lab = lab.clone();
-            thread::spawn(move || lab.play(n + 1, || op(&lab)))
-        };
-        let all: Vec<_> = ops.iter().enumerate().map(play).collect();
-        all.into_iter().for_each(|op| op.join().unwrap());
+        play_all(&lab, ops);
         check(&lab);
         lab.stop_on(0);
         Arc::into_inner(lab).expect("all have ended").finish();

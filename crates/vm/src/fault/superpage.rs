@@ -1,8 +1,8 @@
 //! Faults where superpages are wanted: frames at their places, and promotion when a block has all of them.
 //!
 //! A block is 2 MiB of addresses, aligned, whose indexes are aligned, too, so that the frames of one run can be mapped by one
-//! leaf. The first fault in a block fills the leaf ([`leaf`](super::leaf)); or it reserves a run, later ones take the frame at their place (`alloc/reservation`), and
-//! the one that takes the last frame promotes. `doc/vm-superpages.md`.
+//! leaf. The first fault in a block fills the leaf ([`leaf`](super::leaf)); or it reserves a run, later ones take the frame at
+//! their place (`alloc/reservation`), and the one that takes the last frame promotes. `doc/vm-superpages.md`.
 
 use super::{Attempt, EmptySlot, Found, Slow, Step};
 use crate::alloc::{NoMemory, Placed, RUN_FRAMES, Rights};

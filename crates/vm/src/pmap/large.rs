@@ -44,7 +44,21 @@ impl Pmap {
         };
         let mut gather = Gather::new();
         gather.over(self, span, Loss::Rights);
-        let Some(table) = self.replace_table(vm, &directory, slot(va, 2), &mut gather) else {
+        let replaced = self.replace_table(vm, &directory, va, |table, link| {
+            if table.live() != ENTRIES {
+                return None;
+            }
+            let mut leaf = table.freeze()?;
+            if !link.is_writable() {
+                leaf = leaf.without(Pte::W);
+            }
+            if leaf.is_writable() {
+                leaf = leaf.dirtied();
+            }
+            gather.record_all(self);
+            Some(leaf)
+        });
+        let Some(table) = replaced else {
             return false;
         };
         gather.free_later(vm, table);
@@ -53,32 +67,25 @@ impl Pmap {
         true
     }
 
-    /// Puts a leaf into the place of a table, if its entries allow that. Returns the table.
+    /// Puts a leaf into the place of the table around `va`, if there is one and `leaf` returns a leaf for it. `leaf` is called with
+    /// the table, whose lock is held, and the link to it; it records the flush, and leaves or makes the table's count not zero.
+    /// Returns the table.
     fn replace_table<M: Machine>(
         &self,
         vm: &Vm<M>,
         directory: &Table,
-        at: usize,
-        gather: &mut Gather,
+        va: u64,
+        leaf: impl FnOnce(&Table, Pte) -> Option<Pte>,
     ) -> Option<Pfn> {
+        let at = slot(va, 2);
         let _upper = directory.lock_directory();
         let link = directory.get(at);
-        if directory.is_dead() || !link.is_present() || link.is_large() {
+        if directory.is_dead() || !link.is_table() {
             return None;
         }
         let table = Table::at(vm, link.pfn());
         let _guard = table.lock_leaf();
-        if table.live() != ENTRIES {
-            return None;
-        }
-        let mut leaf = table.freeze()?;
-        if !link.is_writable() {
-            leaf = leaf.without(Pte::W);
-        }
-        if leaf.is_writable() {
-            leaf = leaf.dirtied();
-        }
-        gather.record_all(self);
+        let leaf = leaf(&table, link)?;
         table.set_dead();
         directory.put(at, leaf);
         // Under the lock: see `prune`.
@@ -110,49 +117,24 @@ impl Pmap {
         };
         let mut gather = Gather::new();
         gather.over(self, span.clone(), Loss::Rights);
-        let Some(table) = self.replace_empty(vm, &directory, &span, leaf, check, &mut gather)
-        else {
+        let replaced = self.replace_table(vm, &directory, va, |table, _| {
+            let empty = table.live() == 0 && !table.is_dead() && check();
+            if !empty || self.is_frame_due(span.start, span.end) {
+                return None;
+            }
+            // CPUs may have the way to the table cached, and nothing else.
+            gather.record(self, span.start);
+            // Counted full, so that an operation that waits for its lock looks at the address again.
+            table.grow_many(0, ENTRIES);
+            Some(leaf)
+        });
+        let Some(table) = replaced else {
             return false;
         };
         gather.free_later(vm, table);
         gather.finish(vm);
         vm.stats.get(pin).leaves_filled.add(1);
         true
-    }
-
-    /// Puts `leaf` into the place of an empty table. Returns the table.
-    fn replace_empty<'p, M: Machine>(
-        &'p self,
-        vm: &Vm<M>,
-        directory: &Table,
-        span: &Range<u64>,
-        leaf: Pte,
-        check: impl FnOnce() -> bool,
-        gather: &mut Gather<'p>,
-    ) -> Option<Pfn> {
-        let at = slot(span.start, 2);
-        let _upper = directory.lock_directory();
-        let link = directory.get(at);
-        if directory.is_dead() || !link.is_table() {
-            return None;
-        }
-        let table = Table::at(vm, link.pfn());
-        let _guard = table.lock_leaf();
-        if table.live() != 0 || table.is_dead() || !check() {
-            return None;
-        }
-        if self.is_frame_due(span.start, span.end) {
-            return None;
-        }
-        // CPUs may have the way to the table cached, and nothing else.
-        gather.record(self, span.start);
-        // Counted full, so that an operation that waits for its lock looks at the address again.
-        table.grow_many(0, ENTRIES);
-        table.set_dead();
-        directory.put(at, leaf);
-        // Under the lock: see `prune`.
-        self.tables.fetch_sub(1, Relaxed);
-        Some(table.pfn)
     }
 
     /// Makes a table of the leaf of 2 MiB around `va`, if there is one, with entries that say what the leaf says. Nothing
