@@ -239,6 +239,55 @@ fn pages_stay_when_their_run_is_broken_and_go_one_by_one() {
     assert_eq!(world.take_all(Rights::Reserve).len(), 4096);
 }
 
+/// A run with all frames taken, given back at once: as that of its block; after another page of the run was given back and taken
+/// again; as that of another block, to which the pages were moved; and after the end of its reservation.
+#[test]
+fn a_run_goes_back_at_once_whoever_owns_it() {
+    let world = World::new(4096, 1, 1);
+    let run_of = |frames: &[Pfn]| {
+        assert!(
+            frames
+                .iter()
+                .zip(0..)
+                .all(|(&pfn, n)| pfn == frames[0].add(n))
+        );
+        frames[0]
+    };
+    let free = |run, at| {
+        world.frames.free_run(&pin(), run, place(at));
+        assert_eq!(
+            (world.is_reserved(0), world.is_reserved(RUN)),
+            (false, false)
+        );
+        assert_eq!(world.census(), (0, 0));
+    };
+    for owner in [0, RUN] {
+        let frames = world.take_each(0..RUN);
+        world.free(frames[7]);
+        assert_eq!(world.take(7).pfn, frames[7]);
+        free(run_of(&frames), owner);
+    }
+    let frames = world.take_each(0..RUN);
+    world.frames.end_reservations(OBJECT, 0, &world.blocks);
+    free(run_of(&frames), 0);
+    let frames = world.take_each(0..RUN);
+    world.frames.end_reservations(OBJECT, 0, &world.blocks);
+    let other = world.take(1).pfn;
+    world.frames.free_run(&pin(), run_of(&frames), place(0));
+    assert_eq!(
+        world.census(),
+        (RUN as usize - 1, 1),
+        "the block has a new run"
+    );
+    world.free(other);
+    // All of it is there for the next, in runs.
+    let all = world.take_each(0..4 * RUN);
+    assert!(
+        all.chunks(RUN as usize)
+            .all(|run| run_of(run).0.is_multiple_of(RUN))
+    );
+}
+
 #[test]
 fn the_end_of_an_object_ends_its_reservations() {
     let world = World::new(8192, 1, 1);

@@ -111,13 +111,26 @@ impl World {
         };
         let frames = || (0..RUN_FRAMES).map(|n| run.add(n));
         let at = (Place { object, index }, &self.blocks);
-        if !self.alloc.fill_run(run, at) {
+        if !self.alloc.fill_run(run, at, |_| ()) {
             return self.alloc.free_order(&ksync::pin(), run, RUN_ORDER);
         }
         frames().for_each(|pfn| self.hold(pfn));
         if self.ended.load(SeqCst) {
             frames().for_each(|pfn| self.free(pfn));
         }
+    }
+
+    /// Gives the run of the first block, all of which was taken first, back at once, as the end of an object.
+    fn free_whole(&self) {
+        let place = Place {
+            object: OBJECT,
+            index: 0,
+        };
+        let mut held = self.held.lock().unwrap();
+        let first = held[self.withheld];
+        held.retain(|pfn| pfn.0 >> RUN_ORDER != first.0 >> RUN_ORDER);
+        drop(held);
+        self.alloc.free_run(&ksync::pin(), first, place);
     }
 
     fn alloc(&self) -> Option<Pfn> {
@@ -312,6 +325,21 @@ fn a_block_gets_one_run_whether_filled_or_reserved() {
             assert!([1, RUN_FRAMES as usize].contains(&of_run.count()));
         },
     );
+}
+
+/// The pages of a block go at once, while the object is cut off, another fault asks for the block's run, and a third CPU breaks
+/// reservations or takes a frame.
+#[test]
+fn a_run_that_goes_back_at_once_beside_faults_and_the_end_of_its_object() {
+    let fill = |world: &World| (0..RUN_FRAMES).for_each(|n| world.fault(n));
+    let others: [[Act; 2]; 3] = [
+        [|world| world.fault(1), World::end_object],
+        [|world| world.fill(0), World::break_oldest],
+        [|world| _ = world.alloc(), |world| world.fault(2)],
+    ];
+    for [one, two] in others {
+        explore(8, fill, [World::free_whole, one, two], nothing);
+    }
 }
 
 /// The only run changes its owner while the end of the first one looks for it.

@@ -12,7 +12,7 @@ use super::reservation::{
     Blocks, Broken, Ended, Place, Placed, RUN_FRAMES, RUN_ORDER, Reservations, Returned,
 };
 use super::{NoMemory, PageAllocator, Rights};
-use crate::page::{Flags, Pfn, State};
+use crate::page::{Flags, Page, Pfn, State};
 use crate::stats::Tally;
 
 impl PageAllocator {
@@ -140,18 +140,48 @@ impl PageAllocator {
     }
 
     /// Makes a run from [`alloc_run`](PageAllocator::alloc_run) that of a place's block. The caller owns its frames, each of
-    /// which is freed as any other page, then. False if the block has a run: nothing has changed.
+    /// which is freed as any other page, then. `each` is called for their pages, in order. False if the block has a run: nothing
+    /// has changed.
     ///
     /// A full fence follows, which pairs with that of [`end_reservations`](PageAllocator::end_reservations): a caller that
     /// still finds the index within the object's size leaves no reservation behind.
-    pub fn fill_run(&self, run: Pfn, (place, blocks): (Place, &Blocks)) -> bool {
+    #[inline(always)]
+    pub fn fill_run(
+        &self,
+        run: Pfn,
+        (place, blocks): (Place, &Blocks),
+        each: impl FnMut(&Page),
+    ) -> bool {
         let Some(reservations) = &self.reservations else {
             return false;
         };
         blocks.include(place);
-        let done = reservations.take_whole(run, place);
+        let done = reservations.take_whole(run, place, each);
         ksync::atomic::fence(ksync::atomic::Ordering::SeqCst);
         done
+    }
+
+    /// Frees all frames of a run, which were the pages of a place's block and are in the state of a free frame: at once, if the
+    /// run still is that of the block.
+    pub fn free_run(&self, pin: &CpuPin, run: Pfn, place: Place) {
+        let reservations = self.reservations.as_ref();
+        if reservations.is_some_and(|reservations| reservations.give_back_whole(run, place)) {
+            let domain = self.pages.get(run).domain();
+            return self.domains[domain].put_run(self.pages, run, RUN_ORDER);
+        }
+        self.free_neighbours(pin, run, RUN_FRAMES);
+    }
+
+    /// Frees `count` frames from `first` on, as [`free_bulk`](PageAllocator::free_bulk).
+    pub fn free_neighbours(&self, pin: &CpuPin, first: Pfn, count: u32) {
+        let mut burst = [Pfn::NONE; BURST];
+        for at in (0..count).step_by(BURST) {
+            let burst = &mut burst[..BURST.min((count - at) as usize)];
+            for (pfn, n) in burst.iter_mut().zip(at..) {
+                *pfn = first.add(n);
+            }
+            self.free_bulk(pin, burst);
+        }
     }
 
     /// Ends the reservations of an object for blocks that begin at `from` or beyond; the pages stay. The caller has

@@ -41,6 +41,17 @@ impl Object {
         let mut in_the_way = None;
         'nodes: loop {
             let first = match self.slots.next_step(&pin, at, last) {
+                Next::Page(first, pfn) if self.begins_run(vm, (first, last), pfn) => {
+                    if count > 0 {
+                        more = Some(first);
+                        break;
+                    }
+                    match self.remove_run(vm, &pin, (first, pfn), prune) {
+                        0 => first,
+                        // At most `last` + 1, which is an index.
+                        removed => return (last - first >= removed).then(|| first + removed),
+                    }
+                }
                 Next::Page(first, _) => first,
                 Next::Unseen(next) => {
                     more = Some(next);

@@ -3,7 +3,7 @@
 use ksync::CpuPin;
 
 use super::node::FAN;
-use super::{Next, Object, discard};
+use super::{Object, Slot, discard};
 use crate::alloc::{Place, RUN_FRAMES, RUN_ORDER};
 use crate::page::{Flags, HardBusy, PageArray, Pfn, State};
 use crate::{Machine, Vm};
@@ -36,14 +36,15 @@ impl Object {
             object,
             index: first,
         };
-        if !vm.alloc.fill_run(run, (place, &self.blocks)) {
+        let (flags, mut index) = (flags | Flags::VALID, first);
+        let owned = vm.alloc.fill_run(run, (place, &self.blocks), |page| {
+            page.init_flags(State::Anon, flags);
+            page.set_identity(object, index);
+            index += 1;
+        });
+        if !owned {
             vm.alloc.free_order(pin, run, RUN_ORDER);
             return None;
-        }
-        for n in 0..RUN_FRAMES {
-            let page = vm.pages.get(run.add(n));
-            page.init_flags(State::Anon, flags | Flags::VALID);
-            page.set_identity(object, first + n);
         }
         let held = HeldRun {
             object: self,
@@ -84,17 +85,94 @@ impl Object {
     pub(crate) fn is_block_empty(&self, pin: &CpuPin, index: u32) -> bool {
         let is_empty = |len: u32| {
             let first = index & !(len - 1);
-            self.slots.next_step(pin, first, first + (len - 1)) == Next::End
+            self.slots.are_empty(pin, first, first + (len - 1))
         };
         is_empty(FAN as u32) && is_empty(RUN_FRAMES)
     }
+
+    /// Whether the page at `first` may be the first of a run's that [`remove_run`](Self::remove_run) takes, of indexes up to
+    /// `last`: a hint.
+    #[inline]
+    pub(super) fn begins_run<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        (first, last): (u32, u32),
+        pfn: Pfn,
+    ) -> bool {
+        first.is_multiple_of(RUN_FRAMES)
+            && last - first >= RUN_FRAMES - 1
+            && pfn.0.is_multiple_of(RUN_FRAMES)
+            && vm.pages.get(pfn).is_taken()
+    }
+
+    /// Frees the pages of a block from its first index on, which are not mapped and cannot be reached otherwise, as long as each
+    /// is the frame at its place of `run` and not held busy. Returns how many. Unlinks empty nodes if `prune`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn remove_run<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        (first, run): (u32, Pfn),
+        prune: bool,
+    ) -> u32 {
+        let mut n = 0;
+        while n < RUN_FRAMES {
+            // None if the node was unlinked since.
+            let slots = self.slots.run(pin, first + n).unwrap_or_default();
+            let count = slots.len().min((RUN_FRAMES - n) as usize);
+            let taken = take_slots(&slots[..count], vm.pages, run.add(n));
+            if prune && taken > 0 {
+                self.slots.prune(&vm.epoch, pin, first + n);
+            }
+            n += taken;
+            if count == 0 || (taken as usize) < count {
+                break;
+            }
+        }
+        let place = Place {
+            object: self.identity(),
+            index: first,
+        };
+        if n == RUN_FRAMES {
+            vm.alloc.free_run(pin, run, place);
+        } else {
+            vm.alloc.free_neighbours(pin, run, n);
+        }
+        self.refund(pin, n as usize);
+        n
+    }
+}
+
+/// Empties slots as long as they hold neighbouring frames, from `first` on, whose pages are not held busy. Returns how many. The
+/// frames are in the state of a free one.
+#[inline(always)]
+fn take_slots(slots: &[Slot], pages: PageArray, first: Pfn) -> u32 {
+    let pages = pages.run(first, slots.len() as u32);
+    let mut pfn = first;
+    for (slot, page) in slots.iter().zip(pages) {
+        if slot.page() != Some(pfn) {
+            break;
+        }
+        let Some(busy) = page.try_hard_busy() else {
+            break;
+        };
+        // A page that is held here and still in the slot belongs to the slot.
+        if !slot.take(pfn) {
+            break;
+        }
+        busy.into_free();
+        page.init_flags(State::Allocated, Flags::empty());
+        pfn = pfn.add(1);
+    }
+    pfn.0 - first.0
 }
 
 impl HeldRun<'_> {
     /// Ends the busy state of all pages.
     pub(crate) fn release(self, pages: PageArray) {
-        for n in 0..RUN_FRAMES {
-            drop(HardBusy::of_fresh(pages.get(self.run.add(n))));
+        for page in pages.run(self.run, RUN_FRAMES) {
+            drop(HardBusy::of_fresh(page));
         }
     }
 

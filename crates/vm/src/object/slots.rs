@@ -187,6 +187,24 @@ impl Slots {
         }
     }
 
+    /// Whether no page is in `first..=last`, which are a few nodes.
+    pub(super) fn are_empty(&self, pin: &CpuPin, first: u32, last: u32) -> bool {
+        let mut at = u64::from(first);
+        while at <= u64::from(last) {
+            // None, and none to come until somebody makes it, if there is no node.
+            let run = self.run(pin, at as u32).unwrap_or_default();
+            let len = (u64::from(last) - at + 1) as usize;
+            if run.iter().take(len).any(|slot| slot.page().is_some()) {
+                return false;
+            }
+            at = match run.len() as u64 {
+                0 => (at | (node::FAN as u64 - 1)) + 1,
+                len => at + len,
+            };
+        }
+        true
+    }
+
     /// Counts the pages of one node from `from` on; also returns the index to continue at, if there are more.
     pub(super) fn count_some(&self, pin: &CpuPin, from: u32) -> (u64, Option<u32>) {
         let first = match self.next_step(pin, from, u32::MAX) {

@@ -40,6 +40,12 @@ impl PageArray {
         &self.pages[pfn.index()]
     }
 
+    /// The pages of `len` neighbouring frames, as [`get`](PageArray::get) for each.
+    #[inline]
+    pub fn run(&self, first: Pfn, len: u32) -> &'static [Page] {
+        &self.pages[first.index()..first.index() + len as usize]
+    }
+
     /// The page of a frame number, `None` beyond the array.
     #[inline]
     pub fn try_get(&self, pfn: Pfn) -> Option<&'static Page> {

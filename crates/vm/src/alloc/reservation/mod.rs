@@ -33,7 +33,7 @@ use rust_alloc::boxed::Box;
 use self::chains::Chains;
 use self::queue::Queue;
 use self::run::Run;
-use crate::page::{PageArray, Pfn};
+use crate::page::{Page, PageArray, Pfn};
 
 pub use self::blocks::Blocks;
 pub use self::place::{Place, RUN_FRAMES, RUN_ORDER};
@@ -185,33 +185,47 @@ impl Reservations {
     /// # Errors
     /// The block has a reservation, and the caller keeps its frames. The frame of that reservation, unless it is taken.
     pub(super) fn reserve(&self, first: Pfn, place: Place) -> Result<Placed, Option<Placed>> {
-        let run = Self::run_of(first);
-        let chain = self.chains.lock(place);
-        if let Some(other) = chain.find(&self.runs, place) {
-            drop(chain);
-            return Err(self.take_from(other, place));
-        }
-        let record = self.run(run);
-        let mut taken = record.taken.lock();
-        record.own(place);
         let pfn = first.add(place.offset());
-        if !self.has_marked() {
-            self.marked.store(true, Relaxed);
+        let reserved = self.own(first, place, |run| {
+            self.pages.get(pfn).set_taken(true);
+            self.queue_of(run).add(&self.runs, run);
+            1
+        });
+        match reserved {
+            Ok(()) => Ok(Placed { pfn, whole: false }),
+            Err(other) => Err(self.take_from(other, place)),
         }
-        self.pages.get(pfn).set_taken(true);
-        *taken = 1;
-        self.queue_of(run).add(&self.runs, run);
-        chain.add(&self.runs, run);
-        Ok(Placed { pfn, whole: false })
     }
 
     /// Makes the run that begins with `first`, whose frames are all the caller's, that of a place's block, with all of its frames
-    /// taken by the caller. False if the block has one; the caller keeps its frames.
-    pub(super) fn take_whole(&self, first: Pfn, place: Place) -> bool {
+    /// taken by the caller, and calls `each` for their pages, in order. False if the block has one; the caller keeps its
+    /// frames.
+    #[inline(always)]
+    pub(super) fn take_whole(&self, first: Pfn, place: Place, mut each: impl FnMut(&Page)) -> bool {
+        let pages = self.pages.run(first, RUN_FRAMES);
+        // In no queue: it has no frame to give.
+        let done = self.own(first, place, |_| {
+            let domain = pages[0].domain();
+            for page in pages {
+                page.set_taken_in(domain, true);
+                each(page);
+            }
+            RUN_FRAMES
+        });
+        done.is_ok()
+    }
+
+    /// Makes the run that begins with `first` that of a place's block. `take` marks the frames that are taken, and returns how
+    /// many.
+    ///
+    /// # Errors
+    /// The run that the block has; nothing has changed.
+    #[inline(always)]
+    fn own(&self, first: Pfn, place: Place, take: impl FnOnce(u32) -> u32) -> Result<(), u32> {
         let run = Self::run_of(first);
         let chain = self.chains.lock(place);
-        if chain.find(&self.runs, place).is_some() {
-            return false;
+        if let Some(other) = chain.find(&self.runs, place) {
+            return Err(other);
         }
         let record = self.run(run);
         let mut taken = record.taken.lock();
@@ -219,10 +233,29 @@ impl Reservations {
         if !self.has_marked() {
             self.marked.store(true, Relaxed);
         }
-        (0..RUN_FRAMES).for_each(|n| self.pages.get(first.add(n)).set_taken(true));
-        *taken = RUN_FRAMES;
-        // In no queue: it has no frame to give.
+        *taken = take(run);
         chain.add(&self.runs, run);
+        Ok(())
+    }
+
+    /// Ends the reservation of the run that begins with `first` if it is for the block of `place` and all frames are taken. They
+    /// are the caller's, which has taken them, and single frames then. Else nothing changes, and false.
+    pub(super) fn give_back_whole(&self, first: Pfn, place: Place) -> bool {
+        let run = Self::run_of(first);
+        let record = self.run(run);
+        let taken = record.taken.lock();
+        if !record.is_for(place) || *taken != RUN_FRAMES {
+            return false;
+        }
+        let pages = self.pages.run(first, RUN_FRAMES);
+        let domain = pages[0].domain();
+        for page in pages {
+            page.set_taken_in(domain, false);
+        }
+        // It is in no queue, and none of its frames counted as free.
+        record.disown();
+        drop(taken);
+        self.chains.lock(place).remove(&self.runs, run);
         true
     }
 
