@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vm::{FaultError, Machine, Pfn, Space, Superpages, Tuning, Vm};
+use vm::{FaultError, Machine, Pfn, SharedSuperpages, Space, Superpages, Tuning, Vm};
 
 use crate::{Access, Sim, listed};
 
@@ -38,6 +38,7 @@ impl Lab {
         let mut vm = machine(frames, cpus);
         vm.alloc.allow_reservations();
         vm.set_superpages(Superpages::Always);
+        vm.set_shmem_superpages(SharedSuperpages::Always);
         Lab::of(vm, cpus, tuning)
     }
 

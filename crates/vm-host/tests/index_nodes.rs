@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vm::object::ObjectRef;
 use vm::space::{Advice, MapArgs, Source, Space};
-use vm::{Access, EntryFlags, MapProt};
+use vm::{Access, EntryFlags, MapProt, Tuning};
 use vm_host::Lab;
 use vm_host::heap::{Heap, know, live, refuse_none, refuse_once};
 
@@ -31,7 +31,10 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let lab = Lab::new(NODES as usize + 1000, 1);
+        World::of(Lab::new(NODES as usize + 1000, 1))
+    }
+
+    fn of(lab: Lab) -> World {
         let space = Space::new(&lab.vm).unwrap();
         let file = ObjectRef::new_file(&lab.vm, None).unwrap();
         lab.run(&space);
@@ -74,12 +77,17 @@ impl World {
 
     /// Runs `act`, which removes a page of each node at once: no node must remain.
     fn at_once(&self, act: impl FnOnce()) {
+        self.many_at_once(NODES, act);
+    }
+
+    /// As `at_once`, with fewer nodes.
+    fn many_at_once(&self, nodes: u64, act: impl FnOnce()) {
         self.settle();
         let before = live();
         act();
         self.settle();
         let less = before - live();
-        let least = NODES as isize * NODE - REST;
+        let least = nodes as isize * NODE - REST;
         assert!(less >= least, "{less} bytes less, and not {least}");
     }
 
@@ -207,6 +215,24 @@ fn private_memory_that_has_moved() {
     world.settle();
     let more = live() - before;
     assert!(more < REST, "{NODES} nodes leave {more} bytes");
+    world.end();
+}
+
+/// The nodes of runs, whose pages go in one step, where the object stays.
+#[test]
+fn runs_of_a_part_that_is_unmapped() {
+    const BLOCK: u64 = 512 * PAGE;
+    const BLOCKS: u64 = 32;
+    let lab = Lab::with_superpages(BLOCKS as usize * 512 + 2000, 1, Tuning::DEFAULT);
+    let world = World::of(lab);
+    world.map(false, Source::Anon);
+    (0..BLOCKS * 512).for_each(|n| world.store(AT + n * PAGE));
+    assert_eq!(world.lab.vm.counts().leaves(), BLOCKS);
+    let gone = BLOCKS - 1;
+    world.many_at_once(gone * BLOCK / REACH, || {
+        let done = world.space.unmap(&world.lab.vm, AT, gone * BLOCK);
+        assert_eq!(done, Ok(()));
+    });
     world.end();
 }
 

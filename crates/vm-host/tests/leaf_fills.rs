@@ -114,6 +114,19 @@ fn what_was_filled_is_divided_and_given_back_as_anything_else() {
     });
 }
 
+/// The first pages of a run go, and the others stay.
+#[test]
+fn a_part_of_a_run_goes_alone() {
+    with_program(4096, |lab, program| {
+        (0..BLOCK).for_each(|n| write(program, n));
+        let unmapped = program.space.unmap(&lab.vm, AT, 100 * PAGE);
+        assert_eq!((unmapped, state(lab, program)), (Ok(()), (0, PAGES - 100)));
+        assert!((100..BLOCK).all(|n| read(program, n) == n + 1));
+        let census = lab.vm.alloc.check().expect("consistent records");
+        assert!(census.allocated >= PAGES - 100);
+    });
+}
+
 #[test]
 fn a_read_and_a_block_with_a_page_fill_one_page() {
     with_program(4096, |lab, program| {

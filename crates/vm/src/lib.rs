@@ -36,7 +36,7 @@ pub use page::{Page, PageArray, Pfn};
 pub use pmap::{Pmap, Prot, Pte};
 pub use slab::Slab;
 pub use space::{Space, VmError};
-pub use superpages::Superpages;
+pub use superpages::{SharedSuperpages, Superpages};
 pub use tlb::{CpuSet, Gather};
 pub use tuning::Tuning;
 pub use vm::Vm;

@@ -31,6 +31,12 @@ impl VmTotals {
     pub fn leaves(&self) -> u64 {
         (self.promotions + self.leaves_filled).saturating_sub(self.demotions + self.leaves_removed)
     }
+
+    /// Of these, leaves of shared memory and of files.
+    pub fn shared_leaves(&self) -> u64 {
+        self.shared_leaves_made
+            .saturating_sub(self.shared_leaves_gone)
+    }
 }
 
 macro_rules! counts {
@@ -102,6 +108,10 @@ counts! {
     demotions,
     /// Leaves of 2 MiB removed whole.
     leaves_removed,
+    /// Of the leaves promoted or filled, those of shared memory and of files.
+    shared_leaves_made,
+    /// Of the leaves divided or removed, those of shared memory and of files.
+    shared_leaves_gone,
     /// Chunks of pv entries taken from one pmap for another, or emptied for their own.
     pv_chunks_reclaimed,
     /// Pages unmapped for that.

@@ -9,7 +9,7 @@ use crate::pmap::Pmaps;
 use crate::rmap;
 use crate::space::background::Background;
 use crate::stats::VmCounts;
-use crate::superpages::{SuperpageSetting, Superpages};
+use crate::superpages::{SharedSuperpages, SuperpageSettings, Superpages};
 use crate::{Machine, PageAllocator, PageArray, Tuning};
 
 /// The virtual memory system of one machine.
@@ -37,7 +37,7 @@ pub struct Vm<M: Machine> {
     /// Most bytes that one read fault on a file maps. Atomic.
     fault_around: AtomicU64,
     /// Which mappings get superpages. Atomic.
-    superpages: SuperpageSetting,
+    superpages: SuperpageSettings,
 }
 
 /// Linux's default, and the most that one call of fault-around maps.
@@ -59,7 +59,7 @@ impl<M: Machine> Vm<M> {
             background: Background::new(ncpus),
             tuning: Tuning::DEFAULT,
             fault_around: AtomicU64::new(FAULT_AROUND),
-            superpages: SuperpageSetting::new(Superpages::Never),
+            superpages: SuperpageSettings::new(),
         }
     }
 
@@ -84,12 +84,29 @@ impl<M: Machine> Vm<M> {
     /// Which mappings get superpages.
     #[inline]
     pub fn superpages(&self) -> Superpages {
-        self.superpages.get()
+        self.superpages.private()
     }
 
     /// Sets which mappings get superpages from now on: none, where the allocator makes no reservations.
     pub fn set_superpages(&self, which: Superpages) {
-        self.superpages.set(which);
+        self.superpages.set_private(which);
+    }
+
+    /// Whether memory for which madvise has not asked may get superpages: what a fault asks first.
+    #[inline(always)]
+    pub(crate) fn has_superpages_for_all(&self) -> bool {
+        self.superpages.are_for_all()
+    }
+
+    /// Which files in memory, and which shared memory, get superpages.
+    #[inline]
+    pub fn shmem_superpages(&self) -> SharedSuperpages {
+        self.superpages.shared()
+    }
+
+    /// Sets which files in memory, and which shared memory, get superpages from now on.
+    pub fn set_shmem_superpages(&self, which: SharedSuperpages) {
+        self.superpages.set_shared(which);
     }
 
     /// The event counts, summed over all CPUs.

@@ -192,7 +192,8 @@ impl PageAllocator {
             if self.pages.get(frame).domain() != domain {
                 return Err(Inconsistency::WrongDomain(frame));
             }
-            if n != 0 && self.pages.get(frame).state() == State::Free {
+            let state = self.pages.get(frame).state();
+            if n != 0 && !matches!(state, State::Allocated | State::Reserved) {
                 return Err(Inconsistency::BadRun(frame));
             }
         }

@@ -18,7 +18,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
         let step = if found.object.is_anon() && self.is_own(found.depth) {
             self.take_over(found, front.object, front.index)
-        } else if self.wants_superpage() {
+        } else if self.may_want_superpage() {
             self.copy_placed(found, front)
         } else {
             match self.vm.alloc.alloc(self.pin, Rights::User) {
@@ -100,6 +100,10 @@ impl<M: Machine> Attempt<'_, M> {
         self.vm.stats.get(self.pin).cow_move.add(1);
         found.page.mark(marks(true));
         // If the entry has changed since, the operation that changed it finds the page in front.
-        self.enter_busy(found.pfn, true, || self.check(0))
+        let step = self.enter_busy(found.pfn, true, || self.check(0));
+        if self.may_want_superpage() && matches!(step, Step::Done) {
+            self.promote_alike(front, index);
+        }
+        step
     }
 }

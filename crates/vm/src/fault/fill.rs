@@ -69,7 +69,7 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(always)]
     pub(super) fn fill_at(&self, empty: EmptySlot<'_>, depth: usize) -> Step {
         let writable = depth == 0 && self.front_writable(empty.object.is_anon());
-        if depth == 0 && self.wants_superpage() {
+        if depth == 0 && self.may_want_superpage() {
             return self.fill_placed(empty, writable);
         }
         let pfn = match Object::zero_page(self.vm, self.pin) {

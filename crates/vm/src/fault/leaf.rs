@@ -71,7 +71,7 @@ impl<M: Machine> Attempt<'_, M> {
         };
         let index = layers[0].index(self.va);
         let slot = object.slot(self.pin, index);
-        if layers.len() > 1 || !object.is_anon() || slot.and_then(Slot::page).is_some() {
+        if layers.len() > 1 || object.frames().is_some() || slot.and_then(Slot::page).is_some() {
             return Step::Again;
         }
         let empty = EmptySlot {
@@ -79,7 +79,7 @@ impl<M: Machine> Attempt<'_, M> {
             index,
             slot,
         };
-        self.fill_one(empty, self.front_writable(true))
+        self.fill_one(empty, self.front_writable(object.is_anon()))
     }
 
     /// Whether the fault's block, in the front layer, where it has this index, may get a leaf: for a write, where no page of it
@@ -92,10 +92,9 @@ impl<M: Machine> Attempt<'_, M> {
             && RUN_FRAMES as usize == ENTRIES
             && self.vm.tuning.fill_leaves
             && self.chain.layers().len() == 1
-            && object.is_anon()
-            && self.front_writable(true)
+            && self.front_writable(object.is_anon())
             && !self.entry.prot().contains(Prot::EXEC)
-            && self.is_in_block(index)
+            && self.wants_superpage(object, index)
             && object.has_index(first + (RUN_FRAMES - 1))
             && object.is_block_empty(self.pin, index)
             && self.vm.alloc.pressure() == Pressure::None
@@ -116,14 +115,20 @@ impl<M: Machine> Attempt<'_, M> {
         let Some(held) = object.insert_run(self.vm, self.pin, (first, run), flags) else {
             return false;
         };
-        let leaf = Pte::user(run, self.prot(true)).dirtied().with(Pte::PS);
+        if !object.is_anon() {
+            object.note_store(self.vm);
+        }
+        let mut leaf = Pte::user(run, self.prot(true)).dirtied().with(Pte::PS);
+        if self.entry.is_shared() {
+            leaf = leaf.with(Pte::SHARED);
+        }
         let base = self.va & !(BLOCK_BYTES - 1);
         let entered = self
             .space
             .pmap()
             .enter_large(self.vm, self.pin, base, leaf, || self.check(0));
         if !entered {
-            held.take_back(self.vm, self.pin);
+            held.give_up(self.vm, self.pin);
             return false;
         }
         held.release(self.vm.pages);

@@ -28,6 +28,8 @@ mod superpage;
 
 use ksync::CpuPin;
 
+pub(crate) use self::superpage::{BLOCK_BYTES, wants};
+
 use crate::alloc::NoMemory;
 use crate::backing::Chain;
 use crate::map::{EntryState, MapEntry, Prot};
@@ -448,11 +450,11 @@ impl<M: Machine> Attempt<'_, M> {
                 if !self.write && self.vm.fault_around() > PAGE_SIZE as u64 {
                     self.map_around(found);
                 }
-                Step::Done
+                self.resident_done(found)
             }
             Ok(_) => {
                 counts.upgraded.add(1);
-                Step::Done
+                self.resident_done(found)
             }
             Err(EnterError::Occupied(_)) if found.object.is_anon() => {
                 self.displace(found, writable)
@@ -462,6 +464,15 @@ impl<M: Machine> Attempt<'_, M> {
             Err(EnterError::Blocked(blocked)) => Step::Blocked(blocked),
             Err(_) => Step::Again,
         }
+    }
+
+    /// A page that was found is entered. If it is the front layer's, the block may have become one that a leaf can map.
+    #[inline(always)]
+    fn resident_done(&self, found: &Found<'_>) -> Step {
+        if self.may_want_superpage() && found.depth == 0 {
+            self.promote_alike(found.object, found.index);
+        }
+        Step::Done
     }
 
     /// The check for a page that was found in a layer.

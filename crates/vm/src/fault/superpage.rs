@@ -6,13 +6,13 @@
 
 use super::{Attempt, EmptySlot, Found, Slow, Step};
 use crate::alloc::{NoMemory, Placed, RUN_FRAMES, Rights};
-use crate::map::{EntryFlags, Extent};
+use crate::map::{EntryFlags, Extent, Prot};
 use crate::object::Object;
 use crate::page::{PAGE_SIZE, zero_frame};
-use crate::{Machine, Superpages, Vm};
+use crate::{Machine, SharedSuperpages, Superpages, Vm};
 
 /// Bytes of a block.
-pub(super) const BLOCK_BYTES: u64 = RUN_FRAMES as u64 * PAGE_SIZE as u64;
+pub(crate) const BLOCK_BYTES: u64 = RUN_FRAMES as u64 * PAGE_SIZE as u64;
 
 /// Whether a range of addresses contains a whole block.
 pub(super) fn has_block(start: u64, end: u64) -> bool {
@@ -21,21 +21,44 @@ pub(super) fn has_block(start: u64, end: u64) -> bool {
         .is_some_and(|base| base < end && end - base >= BLOCK_BYTES)
 }
 
-/// Whether superpages are wanted in an entry with these flags.
-#[inline(always)]
-pub(super) fn wants<M: Machine>(vm: &Vm<M>, flags: EntryFlags) -> bool {
+/// Whether superpages are wanted in an entry with these flags; of shared memory, as far as these say.
+pub(crate) fn wants<M: Machine>(vm: &Vm<M>, flags: EntryFlags) -> bool {
+    let (asked, forbidden) = (
+        flags.contains(EntryFlags::HUGEPAGE),
+        flags.contains(EntryFlags::NOHUGEPAGE),
+    );
+    if flags.contains(EntryFlags::SHARED) {
+        return match vm.shmem_superpages() {
+            SharedSuperpages::Never | SharedSuperpages::Deny => false,
+            SharedSuperpages::Advised => asked,
+            SharedSuperpages::WithinSize | SharedSuperpages::Always | SharedSuperpages::Force => {
+                !forbidden
+            }
+        };
+    }
     match vm.superpages() {
         Superpages::Never => false,
-        Superpages::Advised => flags.contains(EntryFlags::HUGEPAGE),
-        Superpages::Always => !flags.contains(EntryFlags::NOHUGEPAGE),
+        Superpages::Advised => asked,
+        Superpages::Always => !forbidden,
     }
 }
 
 impl<M: Machine> Attempt<'_, M> {
-    /// Whether superpages are wanted here.
+    /// Whether superpages may be wanted here: what each fault asks, which costs two comparisons.
     #[inline(always)]
-    pub(super) fn wants_superpage(&self) -> bool {
-        wants(self.vm, self.entry.flags())
+    pub(super) fn may_want_superpage(&self) -> bool {
+        self.entry.flags().contains(EntryFlags::HUGEPAGE) || self.vm.has_superpages_for_all()
+    }
+
+    /// Whether superpages are wanted here, of pages of the front layer's `object`, at `index`, which lies in a block.
+    pub(super) fn wants_superpage(&self, object: &Object, index: u32) -> bool {
+        let flags = self.entry.flags();
+        let by_size = flags.contains(EntryFlags::SHARED)
+            && self.vm.shmem_superpages() == SharedSuperpages::WithinSize
+            && !flags.contains(EntryFlags::HUGEPAGE);
+        self.is_in_block(index)
+            && wants(self.vm, flags)
+            && (!by_size || object.has_index(index | (RUN_FRAMES - 1)))
     }
 
     /// As `fill_at`, for a page of the front layer, by the frame at its place.
@@ -70,10 +93,10 @@ impl<M: Machine> Attempt<'_, M> {
         self.promoted_if(whole, step)
     }
 
-    /// The frame at the place of an empty slot of the front layer, if the slot is in a block; or else any.
+    /// The frame at the place of an empty slot of the front layer, if superpages are wanted there; or else any.
     #[inline(never)]
     fn placed_frame(&self, empty: &EmptySlot<'_>) -> Result<Placed, NoMemory> {
-        if !empty.object.is_anon() || !self.is_in_block(empty.index) {
+        if !self.wants_superpage(empty.object, empty.index) {
             let pfn = self.vm.alloc.alloc(self.pin, Rights::User)?;
             return Ok(Placed { pfn, whole: false });
         }
@@ -85,7 +108,7 @@ impl<M: Machine> Attempt<'_, M> {
     }
 
     /// Whether the fault's address, which has this index in the front layer, lies in a block that the entry maps whole.
-    pub(super) fn is_in_block(&self, index: u32) -> bool {
+    fn is_in_block(&self, index: u32) -> bool {
         let base = self.va & !(BLOCK_BYTES - 1);
         let within = self.va - base;
         let in_order = u64::from(index % RUN_FRAMES) * PAGE_SIZE as u64 == within;
@@ -100,8 +123,26 @@ impl<M: Machine> Attempt<'_, M> {
     /// effect if the entries do not agree. Returns `step`.
     fn promoted_if(&self, whole: bool, step: Step) -> Step {
         if whole && matches!(step, Step::Done) {
-            self.space.pmap().promote(self.vm, self.pin, self.va);
+            let shared = self.entry.is_shared();
+            self.space
+                .pmap()
+                .promote_as(self.vm, self.pin, self.va, shared);
         }
         step
+    }
+
+    /// The fault, which is served, found a page of the front layer at `index`, and may have made the entries of its block agree:
+    /// promotes them if superpages are wanted and they do. Not for pages that a later write will copy, each by itself.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn promote_alike(&self, object: &Object, index: u32) {
+        let may_stay =
+            self.write || self.entry.is_shared() || !self.entry.prot().contains(Prot::WRITE);
+        if may_stay && self.wants_superpage(object, index) {
+            let shared = self.entry.is_shared();
+            self.space
+                .pmap()
+                .promote_alike(self.vm, self.pin, self.va, shared);
+        }
     }
 }

@@ -209,7 +209,7 @@ impl Object {
         loop {
             let pin = ksync::pin();
             let Some(pfn) = self.lookup(&pin, index) else {
-                let fresh = Object::zero_page(vm, &pin)?;
+                let fresh = self.zero_page_at(vm, &pin, index)?;
                 let place = (index, self.slot(&pin, index));
                 if let Insert::Done(busy) =
                     self.insert_fresh(vm, &pin, place, fresh, flags, true)?

@@ -35,7 +35,7 @@ pub(crate) use self::node::Slot;
 pub use self::quota::{InUse, Quota};
 pub(crate) use self::slots::Next;
 use self::slots::Slots;
-use crate::alloc::{Blocks, NoMemory, Pressure, Rights};
+use crate::alloc::{Blocks, NoMemory, Rights};
 use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
 use crate::pmap::Pmap;
 use crate::rmap::{Map, ReverseMap};
@@ -145,18 +145,13 @@ impl Object {
         self.quota.is_some_and(|quota| quota.left() == 0)
     }
 
-    /// Takes credits for a page when the CPU has none at hand. A write fails while memory is low: the last memory is
-    /// not for files, which no memory killer can free.
-    #[cold]
-    fn charge<M: Machine>(vm: &Vm<M>, pin: &CpuPin, quota: &Quota, write: bool) -> bool {
-        (!write || vm.alloc.pressure() == Pressure::None) && quota.take_burst(pin)
-    }
-
-    /// Returns the credits of pages that have left the object.
-    #[inline]
-    fn refund(&self, pin: &CpuPin, pages: usize) {
-        if let Some(quota) = self.quota {
-            quota.give(pin, pages);
+    /// The state of a frame that is one of the object's pages.
+    #[inline(always)]
+    fn state_of_pages(&self) -> State {
+        if self.is_anon() {
+            State::Anon
+        } else {
+            State::File
         }
     }
 
@@ -403,18 +398,15 @@ impl Object {
     ) -> Result<Insert, NoMemory> {
         let page = vm.pages.get(pfn);
         let busy = HardBusy::of_fresh(page);
-        let state = if self.is_anon() {
-            State::Anon
-        } else {
-            if let Some(quota) = self.quota
-                && !quota.take(pin)
-                && !Object::charge(vm, pin, quota, beyond)
-            {
-                discard(vm, pin, busy, pfn);
-                return Err(NoMemory);
-            }
-            State::File
-        };
+        let state = self.state_of_pages();
+        if state == State::File
+            && let Some(quota) = self.quota
+            && !quota.take(pin)
+            && !Object::charge(vm, pin, quota, beyond)
+        {
+            discard(vm, pin, busy, pfn);
+            return Err(NoMemory);
+        }
         page.init_flags(state, flags | Flags::VALID);
         page.set_identity(self.identity(), index);
         let slot = match slot.map_or_else(|| self.slots.make_slot(&vm.epoch, pin, index), Ok) {
@@ -515,7 +507,7 @@ impl Object {
 
     /// Records that a page of the object may have become unreachable through `pmap`. The cause precedes this call and a
     /// full barrier, or happens under the map's lock. No instructions where nothing is swept.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn leave_page<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, pmap: &Arc<Pmap>) {
         debug_assert!(self.is_private());
         if Map::FINDS_EXTENTS {

@@ -42,14 +42,12 @@ impl Object {
         'nodes: loop {
             let first = match self.slots.next_step(&pin, at, last) {
                 Next::Page(first, pfn) if self.begins_run(vm, (first, last), pfn) => {
-                    if count > 0 {
-                        more = Some(first);
-                        break;
-                    }
-                    match self.remove_run(vm, &pin, (first, pfn), prune) {
-                        0 => first,
-                        // At most `last` + 1, which is an index.
-                        removed => return (last - first >= removed).then(|| first + removed),
+                    match self.remove_run_first(vm, &pin, (first, last, pfn), count, prune) {
+                        Ok(()) => first,
+                        Err(next) => {
+                            more = next;
+                            break;
+                        }
                     }
                 }
                 Next::Page(first, _) => first,

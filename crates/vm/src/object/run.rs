@@ -21,8 +21,8 @@ pub(crate) struct HeldRun<'a> {
 impl Object {
     /// Inserts the pages of `run`, whose contents are ready, at `first` and behind, with `flags` in addition to VALID: `run` is
     /// from [`alloc_run`](crate::PageAllocator::alloc_run), and `first` the first index of a block. `None` if one of the slots
-    /// is taken, there is no memory for a node, the block has a reservation, or lies partly beyond the end: the frames are
-    /// free again then. The caller is pinned until it ends the result; no scan waits for it unpinned.
+    /// is taken, there is no memory for a node, the file system is full, the block has a reservation, or lies partly beyond the
+    /// end: the frames are free again then, or will be after a grace period. The caller is pinned until it ends the result; no scan waits for it unpinned.
     pub(crate) fn insert_run<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -30,19 +30,25 @@ impl Object {
         (first, run): (u32, Pfn),
         flags: Flags,
     ) -> Option<HeldRun<'_>> {
-        debug_assert!(self.is_anon() && first.is_multiple_of(RUN_FRAMES));
+        debug_assert!(first.is_multiple_of(RUN_FRAMES));
+        if !self.charge_many(pin, RUN_FRAMES as usize) {
+            vm.alloc.free_order(pin, run, RUN_ORDER);
+            return None;
+        }
         let object = self.identity();
         let place = Place {
             object,
             index: first,
         };
         let (flags, mut index) = (flags | Flags::VALID, first);
+        let state = self.state_of_pages();
         let owned = vm.alloc.fill_run(run, (place, &self.blocks), |page| {
-            page.init_flags(State::Anon, flags);
+            page.init_flags(state, flags);
             page.set_identity(object, index);
             index += 1;
         });
         if !owned {
+            self.refund(pin, RUN_FRAMES as usize);
             vm.alloc.free_order(pin, run, RUN_ORDER);
             return None;
         }
@@ -105,11 +111,33 @@ impl Object {
             && vm.pages.get(pfn).is_taken()
     }
 
+    /// What a step of a removal that has freed `count` pages does at the first page of a run: frees all of them, as far as they are
+    /// in order, if it has done nothing else. Otherwise the pages go one by one.
+    ///
+    /// # Errors
+    /// The step ends, and the next one begins at this index, if there is one up to `last`.
+    pub(super) fn remove_run_first<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        (first, last, run): (u32, u32, Pfn),
+        count: usize,
+        prune: bool,
+    ) -> Result<(), Option<u32>> {
+        if count > 0 {
+            return Err(Some(first));
+        }
+        match self.remove_run(vm, pin, (first, run), prune) {
+            0 => Ok(()),
+            removed => Err((last - first >= removed).then(|| first + removed)),
+        }
+    }
+
     /// Frees the pages of a block from its first index on, which are not mapped and cannot be reached otherwise, as long as each
     /// is the frame at its place of `run` and not held busy. Returns how many. Unlinks empty nodes if `prune`.
     #[cold]
     #[inline(never)]
-    pub(super) fn remove_run<M: Machine>(
+    fn remove_run<M: Machine>(
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
@@ -176,10 +204,15 @@ impl HeldRun<'_> {
         }
     }
 
-    /// Takes all pages out of their slots again, and frees them. Nothing maps them.
+    /// Nothing maps the pages: takes them out of their slots again, and frees them; those of a file stay, because readers may have
+    /// seen them.
     #[cold]
-    pub(crate) fn take_back<M: Machine>(self, vm: &Vm<M>, pin: &CpuPin) {
-        self.take_back_some(vm, pin, RUN_FRAMES);
+    pub(crate) fn give_up<M: Machine>(self, vm: &Vm<M>, pin: &CpuPin) {
+        if self.object.is_anon() {
+            self.take_back_some(vm, pin, RUN_FRAMES);
+        } else {
+            self.release(vm.pages);
+        }
     }
 
     /// As `take_back`, where only the first `filled` are in their slots.
@@ -194,5 +227,6 @@ impl HeldRun<'_> {
                 discard(vm, pin, busy, pfn);
             }
         }
+        self.object.refund(pin, (RUN_FRAMES - filled) as usize);
     }
 }

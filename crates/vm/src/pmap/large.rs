@@ -23,7 +23,7 @@ use super::range::{Harvest, Looked, Revoke, SPAN};
 use super::table::{ENTRIES, Table, slot, table_base};
 use super::walk::{alloc_table, free_table};
 use super::{Loss, Pmap};
-use crate::page::{Flags, Pfn};
+use crate::page::{Flags, PAGE_SHIFT, Pfn};
 use crate::rmap::{self, Blocked, Held, Map, ReverseMap, Sought};
 use crate::tlb::{Gather, ScanGather};
 use crate::{Machine, NoMemory, Vm};
@@ -32,12 +32,61 @@ use crate::{Machine, NoMemory, Vm};
 const MARKS: u64 = Pte::A | Pte::D;
 
 impl Pmap {
+    /// [`promote_as`](Pmap::promote_as) for private memory.
+    pub fn promote<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> bool {
+        self.promote_as(vm, pin, va, false)
+    }
+
+    /// As [`promote_as`](Pmap::promote_as), if the table around `va` is full and some of its entries agree with that of `va`: for faults
+    /// of which many may ask in vain.
+    #[cold]
+    pub fn promote_alike<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        va: u64,
+        shared: bool,
+    ) -> bool {
+        let Some(table) = self.table_at(vm, pin, va, 1) else {
+            return false;
+        };
+        let at = slot(va, 1);
+        let here = table.get(at).without(MARKS);
+        let first = Pte(here.0.wrapping_sub((at as u64) << PAGE_SHIFT));
+        let agrees = |n| table.get(n).without(MARKS) == first.piece(n);
+        // The ends first: a program that goes through the block has not come to one of them.
+        let mut some = [ENTRIES - 1, 0]
+            .into_iter()
+            .chain((1..8).map(|n| n * ENTRIES / 8));
+        table.live() == ENTRIES
+            && here.is_present()
+            && some.all(agrees)
+            && self.promote_as(vm, pin, va, shared)
+    }
+
+    /// [`promote_alike`](Pmap::promote_alike) for each table all of whose addresses are in the range. Preemptible between them.
+    pub fn promote_alike_in<M: Machine>(&self, vm: &Vm<M>, range: Range<u64>, shared: bool) {
+        let mut at = range.start;
+        while at < range.end {
+            let pin = ksync::pin();
+            let Some((_, found)) = self.next_leaf(vm, &pin, at, range.end) else {
+                return;
+            };
+            let span = span_of(found);
+            if span.start >= range.start && span.end <= range.end {
+                self.promote_alike(vm, &pin, span.start, shared);
+            }
+            at = span.end;
+        }
+    }
+
     /// Replaces the 512 entries around `va` by one leaf of 2 MiB, if they map the frames of an aligned run in order, with
-    /// the same rights, and not for execution. Returns whether it did. The caller holds no lock.
+    /// the same rights, and not for execution. Returns whether it did. The caller holds no lock. `shared` says whether it is shared
+    /// memory, or a file's, for counts.
     ///
     /// CPUs may use the old translations, which agree with the leaf, until this has flushed everything of the pmap. It is
     /// listed meanwhile, so an operation that takes the leaf away earlier flushes everything, too.
-    pub fn promote<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64) -> bool {
+    pub fn promote_as<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, va: u64, shared: bool) -> bool {
         let span = span_of(va);
         let Some(directory) = self.table_at(vm, pin, va, 2) else {
             return false;
@@ -56,14 +105,16 @@ impl Pmap {
                 leaf = leaf.dirtied();
             }
             gather.record_all(self);
-            Some(leaf)
+            Some(leaf.with(if shared { Pte::SHARED } else { 0 }))
         });
         let Some(table) = replaced else {
             return false;
         };
         gather.free_later(vm, table);
         gather.finish(vm);
-        vm.stats.get(pin).promotions.add(1);
+        let counts = vm.stats.get(pin);
+        counts.promotions.add(1);
+        counts.shared_leaves_made.add(u64::from(shared));
         true
     }
 
@@ -133,7 +184,11 @@ impl Pmap {
         };
         gather.free_later(vm, table);
         gather.finish(vm);
-        vm.stats.get(pin).leaves_filled.add(1);
+        let counts = vm.stats.get(pin);
+        counts.leaves_filled.add(1);
+        counts
+            .shared_leaves_made
+            .add(u64::from(leaf.any(Pte::SHARED)));
         true
     }
 
@@ -166,7 +221,11 @@ impl Pmap {
                     // As after `link`: the check of the fault that divides the leaf comes later.
                     ksync::fence_after_rmw();
                     self.count_made(vm, pin);
-                    vm.stats.get(pin).demotions.add(1);
+                    let counts = vm.stats.get(pin);
+                    counts.demotions.add(1);
+                    counts
+                        .shared_leaves_gone
+                        .add(u64::from(leaf.any(Pte::SHARED)));
                     return Ok(());
                 }
                 Err(now) => leaf = now,
@@ -316,7 +375,11 @@ impl Pmap {
             }
             if directory.compare_exchange(at, leaf, Pte::EMPTY).is_ok() {
                 held.done();
-                vm.stats.get(pin).leaves_removed.add(1);
+                let counts = vm.stats.get(pin);
+                counts.leaves_removed.add(1);
+                counts
+                    .shared_leaves_gone
+                    .add(u64::from(leaf.any(Pte::SHARED)));
                 let emptied = directory.shrink(1);
                 return Ok(Some(Taken { emptied }));
             }

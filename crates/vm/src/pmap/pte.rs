@@ -88,6 +88,8 @@ impl Pte {
     pub const WIRED: u64 = 1 << 11;
     /// Software: the frame has a page with an identity, which needs A and D.
     pub const MANAGED: u64 = 1 << 52;
+    /// Software, in a leaf of 2 MiB: of shared memory, or of a file. For counts.
+    pub const SHARED: u64 = 1 << 53;
     /// No instruction fetch.
     pub const NX: u64 = 1 << 63;
 
@@ -156,7 +158,7 @@ impl Pte {
     /// The entry of 4 KiB for page `n` of the 512 that a leaf of 2 MiB maps.
     #[inline]
     pub const fn piece(self, n: usize) -> Pte {
-        Pte(self.without(Pte::PS).0 + ((n as u64) << PAGE_SHIFT))
+        Pte(self.without(Pte::PS | Pte::SHARED).0 + ((n as u64) << PAGE_SHIFT))
     }
 
     /// With bits added.

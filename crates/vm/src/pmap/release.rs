@@ -3,7 +3,7 @@
 use ksync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use super::table::{ENTRIES, Table};
-use super::{CLOSED, Loss, Pmap, USER_END};
+use super::{CLOSED, Loss, Pmap, Pte, USER_END};
 use crate::limbo::FrameList;
 use crate::page::Pfn;
 use crate::rmap::ReverseMap;
@@ -75,7 +75,12 @@ impl Pmap {
             while let Some(found) = table.next(at, end) {
                 let pte = table.get(found);
                 if pte.is_large() {
-                    vm.stats.get(&ksync::pin()).leaves_removed.add(1);
+                    let pin = ksync::pin();
+                    let counts = vm.stats.get(&pin);
+                    counts.leaves_removed.add(1);
+                    counts
+                        .shared_leaves_gone
+                        .add(u64::from(pte.any(Pte::SHARED)));
                     gone.entries += ENTRIES;
                 } else {
                     self.release_below(vm, pte.pfn(), level - 1, gone);

@@ -4,7 +4,7 @@ use super::advise::first_access;
 use super::edit::{Entries, Locked};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain, LONGEST, Relation};
-use crate::fault::{Access, FaultError};
+use crate::fault::{Access, BLOCK_BYTES, FaultError, wants};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry, Prot};
 use crate::object::ObjectRef;
 use crate::page::{PAGE_SHIFT, PAGE_SIZE};
@@ -337,7 +337,22 @@ impl Space {
             gather.finish(vm);
         }
         map.merge_between(vm, start, end);
+        self.promote_between(vm, &map, start, end);
         Ok(())
+    }
+
+    /// Promotes the blocks that reach into a range, where superpages are wanted: a change of rights may have made their entries
+    /// agree.
+    fn promote_between<M: Machine>(&self, vm: &Vm<M>, map: &Locked<'_>, start: u64, end: u64) {
+        map.tree().for_overlapping(start, end, &mut |entry| {
+            if wants(vm, entry.flags()) && !entry.prot().contains(Prot::EXEC) {
+                let first = entry.start().max(start & !(BLOCK_BYTES - 1));
+                let last = end.next_multiple_of(BLOCK_BYTES).min(entry.end());
+                self.pmap()
+                    .promote_alike_in(vm, first..last, entry.is_shared());
+            }
+            true
+        });
     }
 
     /// Makes the pages of a range present, one fault after the other; no lock is held in between.
