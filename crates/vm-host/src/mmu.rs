@@ -69,6 +69,7 @@ pub struct Sim {
     /// Number of cores interrupted so far.
     interrupts: AtomicUsize,
     hook: RwLock<Option<Hook>>,
+    frame_hook: RwLock<Option<Hook>>,
     flush_hook: RwLock<Option<FlushHook>>,
     /// Whether programs may reach only pages of objects. Atomic.
     strict: AtomicBool,
@@ -101,6 +102,7 @@ impl Sim {
                 .collect(),
             interrupts: AtomicUsize::new(0),
             hook: RwLock::new(None),
+            frame_hook: RwLock::new(None),
             flush_hook: RwLock::new(None),
             strict: AtomicBool::new(false),
             credulous: AtomicBool::new(false),
@@ -221,6 +223,11 @@ impl Sim {
     /// Calls `hook` before each access of the VM, not of a core, to a table, on the thread that makes it.
     pub fn on_table(&self, hook: Option<Hook>) {
         *self.hook.write().expect("a hook failed") = hook;
+    }
+
+    /// Calls `hook` before each access of the VM, not of a program, to the bytes of a page, on the thread that makes it.
+    pub fn on_frame(&self, hook: Option<Hook>) {
+        *self.frame_hook.write().expect("a hook failed") = hook;
     }
 
     /// Calls `hook` before each flush of the VM, on the thread that makes it; the hook may itself make the VM flush.
@@ -405,6 +412,11 @@ pub fn stop(vm: &Vm<Sim>, pin: &CpuPin, pmap: &Pmap) {
 // SAFETY: the frames are those of the arena, which satisfies the conditions.
 unsafe impl Machine for Sim {
     fn frame(&self, pfn: Pfn) -> NonNull<u8> {
+        if let Ok(hook) = self.frame_hook.try_read()
+            && let Some(hook) = &*hook
+        {
+            hook(pfn);
+        }
         self.arena.frame(pfn)
     }
 

@@ -63,8 +63,17 @@ impl Space {
 }
 
 impl<M: Machine> Attempt<'_, M> {
-    /// Fills the front layer's slot, if no layer has a page there by now.
-    fn fill_page(&self) -> Step {
+    /// Fills the front layer's slot, if no layer has a page there by now. Looks at the entry again: filling a leaf takes long enough
+    /// that it changes each time, where another thread changes a part of it all the time.
+    fn fill_page(mut self) -> Step {
+        self.state = self.entry.state();
+        let Some(chain) = self.entry.chain(self.pin) else {
+            return Step::Again;
+        };
+        if self.state.is_dead() || self.state.needs_copy() {
+            return Step::Again;
+        }
+        self.chain = chain;
         let layers = self.chain.layers();
         let Some(object) = layers[0].object(self.pin) else {
             return Step::Again;
