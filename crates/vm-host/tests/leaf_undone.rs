@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use vm::alloc::Pressure;
 use vm::page::Flags;
 use vm::space::{Advice, Chaos, MapArgs};
-use vm::{Access, FaultError, MapProt, Pfn, Tuning};
+use vm::{Access, FaultError, MapProt, Pfn, Rights, Tuning};
 use vm_host::Lab;
 use vm_host::program::Program;
 
@@ -163,6 +164,34 @@ fn a_fault_is_served_though_its_mapping_changes_all_the_time() {
     assert_eq!((counts.leaves_filled, counts.restarts), (0, 0));
     assert_eq!(program.read(AT + 8 * PAGE), Ok(0));
     end(lab, program);
+}
+
+/// One touched page does not make memory short: a leaf is filled where plenty is left after it.
+#[test]
+fn a_leaf_leaves_plenty_of_memory() {
+    let (mut leaves, mut refused) = (0, 0);
+    for held in (0..500).step_by(10) {
+        let lab = Lab::with_superpages(1100, 1, Tuning::DEFAULT);
+        let program = Program::new(&lab.vm);
+        let args = MapArgs::anon(BLOCK * PAGE, RW).at(AT);
+        assert_eq!(program.space.map(&lab.vm, &args), Ok(AT));
+        let page = |_| {
+            let pfn = lab.vm.alloc.alloc(&ksync::pin(), Rights::User);
+            pfn.expect("there is plenty")
+        };
+        let pages: Vec<Pfn> = (0..held).map(page).collect();
+        let plenty = || lab.vm.alloc.pressure() == Pressure::None;
+        assert!(plenty());
+        program.run(|program| assert_eq!(program.write(AT + 8 * PAGE, 1), Ok(())));
+        assert!(plenty(), "{held} pages held");
+        let filled = lab.vm.counts().leaves_filled;
+        leaves += filled;
+        refused += 1 - filled;
+        lab.vm.alloc.free_bulk(&ksync::pin(), &pages);
+        drop(program);
+        lab.finish();
+    }
+    assert!(leaves > 5 && refused > 0, "{leaves} {refused}");
 }
 
 /// What the fault returns for is what the tables say: the whole block is there, writable and dirty, before any store.
