@@ -274,6 +274,31 @@ fn reserved_frames_serve_others_before_memory_is_out() {
     });
 }
 
+#[test]
+fn a_space_that_forbids_superpages_gets_none_and_its_copy_neither() {
+    for (forbids, expected) in [(true, 0), (false, 3)] {
+        let counts = with_program(8192, Superpages::Always, |lab, program| {
+            program.space.forbid_superpages(true);
+            program.space.forbid_superpages(forbids);
+            map(lab, program, 0..BLOCK, EntryFlags::HUGEPAGE);
+            fill(program, 0..1);
+            assert_eq!(reserved(lab), if forbids { 0 } else { BLOCK as usize - 1 });
+            fill(program, 1..BLOCK);
+            let child = program.fork().expect("memory");
+            assert_eq!(child.space.forbids_superpages(), forbids);
+            program.unload();
+            child.run(|child| {
+                map(lab, child, BLOCK..2 * BLOCK, EntryFlags::HUGEPAGE);
+                fill(child, 0..2 * BLOCK);
+                check(child, 0..2 * BLOCK);
+            });
+            program.load();
+            check(program, 0..BLOCK);
+        });
+        assert_eq!(counts.promotions, expected, "{forbids}");
+    }
+}
+
 /// Threads that touch one block at the same time; the last frame's taker may find that others have not entered theirs.
 #[test]
 fn threads_fill_a_block_together() {

@@ -15,7 +15,7 @@ use task::account::charge_large;
 use vfs::{ExecFile, FsError};
 
 use super::layout::Layout;
-use super::{oom, with_fs};
+use super::{oom, with_fs, with_space};
 
 /// Most scripts on the way to a program, each the interpreter of the one before (execve(2): ELOOP beyond).
 const DEPTH_MAX: usize = 5;
@@ -176,6 +176,8 @@ impl Found {
             && interp.as_ref().is_none_or(|(file, _)| file.is_readable());
         let layout = Layout::choose(random_words(), manner.stack_limit, manner.shake);
         let space = Space::new(vm())?;
+        // As for Linux, it belongs to the process, though it is kept with its memory.
+        space.forbid_superpages(with_space(|old| old.forbids_superpages()) == Some(true));
         let built = build(&space, &request, manner, (&image, interp), &layout);
         if built.is_err() {
             space.clear(vm());

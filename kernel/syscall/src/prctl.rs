@@ -47,10 +47,25 @@ fn prctl(a: &mut Args) -> Result<u64, Errno> {
         pr::PR_SET_TIMING if a.get(1) == 0 => {}
         pr::PR_GET_TIMERSLACK => return Ok(me.timer_slack()),
         pr::PR_SET_TIMERSLACK => me.set_timer_slack(a.get(1)),
+        pr::PR_SET_THP_DISABLE | pr::PR_GET_THP_DISABLE => return superpages(a),
         pr::PR_GET_TID_ADDRESS => UserPtr::<u64>::new(a.get(1)).write(&me.clear_child_tid())?,
         _ => return privileges(a),
     }
     Ok(0)
+}
+
+/// PR_SET_THP_DISABLE and PR_GET_THP_DISABLE: whether faults of the process make no superpages.
+fn superpages(a: &Args) -> Result<u64, Errno> {
+    let sets = a.uint(0) == pr::PR_SET_THP_DISABLE;
+    if a.get(2) | a.get(3) | a.get(4) != 0 || !sets && a.get(1) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let space = super::mm::space()?;
+    if sets {
+        space.forbid_superpages(a.get(1) != 0);
+        return Ok(0);
+    }
+    Ok(space.forbids_superpages().into())
 }
 
 /// The operations on credentials.

@@ -310,6 +310,29 @@ fn refused() -> Verdict {
     }
 }
 
+/// A process that forbids superpages gets none, whatever it asks, nor does its child.
+fn forbidden() -> Verdict {
+    let forbid = |on: u64| {
+        let args = [libc::PR_SET_THP_DISABLE as u64, on, 0, 0, 0];
+        call("prctl", libc::SYS_prctl, &args).map(drop)
+    };
+    forbid(1)?;
+    let before = count_made();
+    let region = Region::filled(PAGES)?;
+    in_child(|| {
+        region.fill(0, PAGES, 5);
+        Region::filled(PAGES)?.check(0, PAGES, 1)
+    })?;
+    region.check(0, PAGES, 1)?;
+    let none = before == count_made();
+    forbid(0)?;
+    if none {
+        made(BLOCKS, || Region::filled(PAGES)?.check(0, PAGES, 1))
+    } else {
+        Err(String::from("a superpage was made"))
+    }
+}
+
 /// A test, by name.
 type Test = (&'static str, fn() -> Verdict);
 
@@ -324,6 +347,7 @@ const TESTS: &[Test] = &[
     ("moved", moved),
     ("in threads", in_threads),
     ("refused", refused),
+    ("forbidden", forbidden),
 ];
 
 fn main() {

@@ -49,7 +49,7 @@ impl Space {
         if !entry.chain_slot().is_none() {
             return Ok(());
         }
-        let layer = Backing::attach_anon(vm, self.pmap(), relation(vm, entry))?;
+        let layer = Backing::attach_anon(vm, self.pmap(), relation(vm, self, entry))?;
         entry.set_chain(vm, Some(Chain::of(layer)));
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Space {
             entry.set_needs_copy(false);
             return Ok(());
         }
-        let front = Backing::attach_anon(vm, self.pmap(), relation(vm, entry))?;
+        let front = Backing::attach_anon(vm, self.pmap(), relation(vm, self, entry))?;
         let new = old.shadowed_by(front);
         // The chain is published before the state: a fault that sees the new state sees the new chain.
         entry.succeed(vm, &pin, old, new);
@@ -141,12 +141,12 @@ impl Space {
 
 /// The address relation of a new anonymous layer. A range that grows down counts from its top, so that indexes stay
 /// small and growth needs no new object. Where superpages are wanted, indexes agree with page numbers modulo 512.
-fn relation<M: Machine>(vm: &Vm<M>, entry: &MapEntry) -> Relation {
+fn relation<M: Machine>(vm: &Vm<M>, space: &Space, entry: &MapEntry) -> Relation {
     if entry.flags().contains(EntryFlags::GROWSDOWN) {
         return Relation::down(entry.end());
     }
     let start = entry.start();
-    let congruent = wants(vm, entry.flags()) && has_block(start, entry.end());
+    let congruent = wants(vm, space, entry.flags()) && has_block(start, entry.end());
     let first = (start % BLOCK_BYTES) >> PAGE_SHIFT;
     Relation::up(start, if congruent { first } else { 0 })
 }

@@ -9,20 +9,23 @@ use crate::alloc::{NoMemory, Placed, RUN_FRAMES, Rights};
 use crate::map::{EntryFlags, Extent, Prot};
 use crate::object::Object;
 use crate::page::{PAGE_SIZE, zero_frame};
-use crate::{Machine, SharedSuperpages, Superpages, Vm};
+use crate::{Machine, SharedSuperpages, Space, Superpages, Vm};
 
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: u64 = RUN_FRAMES as u64 * PAGE_SIZE as u64;
 
 /// Whether a range of addresses contains a whole block.
-pub(super) fn has_block(start: u64, end: u64) -> bool {
+pub(crate) fn has_block(start: u64, end: u64) -> bool {
     start
         .checked_next_multiple_of(BLOCK_BYTES)
         .is_some_and(|base| base < end && end - base >= BLOCK_BYTES)
 }
 
-/// Whether superpages are wanted in an entry with these flags; of shared memory, as far as these say.
-pub(crate) fn wants<M: Machine>(vm: &Vm<M>, flags: EntryFlags) -> bool {
+/// Whether superpages are wanted in an entry of a space with these flags; of shared memory, as far as these say.
+pub(crate) fn wants<M: Machine>(vm: &Vm<M>, space: &Space, flags: EntryFlags) -> bool {
+    if space.forbids_superpages() {
+        return false;
+    }
     let (asked, forbidden) = (
         flags.contains(EntryFlags::HUGEPAGE),
         flags.contains(EntryFlags::NOHUGEPAGE),
@@ -57,7 +60,7 @@ impl<M: Machine> Attempt<'_, M> {
             && self.vm.shmem_superpages() == SharedSuperpages::WithinSize
             && !flags.contains(EntryFlags::HUGEPAGE);
         self.is_in_block(index)
-            && wants(self.vm, flags)
+            && wants(self.vm, self.space, flags)
             && (!by_size || object.has_index(index | (RUN_FRAMES - 1)))
     }
 

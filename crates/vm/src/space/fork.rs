@@ -73,6 +73,7 @@ impl Space {
             return Err(VmError::NoMemory);
         }
         let mut child = Space::empty(map.empty_like());
+        child.forbid_superpages(self.forbids_superpages());
         let mut entries = Vec::new();
         entries
             .try_reserve_exact(map.tree().len())

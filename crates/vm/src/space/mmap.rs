@@ -345,7 +345,7 @@ impl Space {
     /// agree.
     fn promote_between<M: Machine>(&self, vm: &Vm<M>, map: &Locked<'_>, start: u64, end: u64) {
         map.tree().for_overlapping(start, end, &mut |entry| {
-            if wants(vm, entry.flags()) && !entry.prot().contains(Prot::EXEC) {
+            if wants(vm, self, entry.flags()) && !entry.prot().contains(Prot::EXEC) {
                 let first = entry.start().max(start & !(BLOCK_BYTES - 1));
                 let last = end.next_multiple_of(BLOCK_BYTES).min(entry.end());
                 self.pmap()

@@ -16,6 +16,7 @@ mod mmap;
 mod remap;
 mod sweep;
 
+use ksync::atomic::{AtomicBool, Ordering::Relaxed};
 use ksync::{CpuPin, Mutex};
 use rust_alloc::sync::Arc;
 
@@ -65,7 +66,9 @@ impl From<NoMemory> for VmError {
 /// line.
 #[repr(C, align(64))]
 pub struct Space {
-    _before: [u64; 6],
+    _before: [u64; 5],
+    /// Whether the space gets no superpages. Atomic; faults that would make one read it.
+    no_superpages: AtomicBool,
     pmap: Arc<Pmap>,
     /// Faults read it without a lock. Changed under `map`.
     tree: Tree<MapEntry>,
@@ -97,7 +100,8 @@ impl Space {
 
     fn empty(state: MapState) -> Space {
         Space {
-            _before: [0; 6],
+            _before: [0; 5],
+            no_superpages: AtomicBool::new(false),
             pmap: Arc::new(Pmap::new()),
             tree: Tree::new(),
             map: Mutex::new(state),
@@ -108,6 +112,18 @@ impl Space {
     /// mapped.
     pub fn set_mmap_base(&self, base: u64) {
         self.lock().set_mmap_base(base);
+    }
+
+    /// Sets whether faults in the space make no superpages from now on, whatever the setting and madvise say. Those that
+    /// exist stay. A copy that fork makes inherits it.
+    pub fn forbid_superpages(&self, forbid: bool) {
+        self.no_superpages.store(forbid, Relaxed);
+    }
+
+    /// Whether faults in the space make no superpages.
+    #[inline]
+    pub fn forbids_superpages(&self) -> bool {
+        self.no_superpages.load(Relaxed)
     }
 
     /// The page tables.

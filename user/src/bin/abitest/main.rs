@@ -30,6 +30,7 @@ mod privileges;
 mod process;
 mod rights;
 mod signals;
+mod superpages;
 mod system;
 mod time;
 mod tmpfs;
@@ -61,6 +62,7 @@ const SUBJECTS: &[&[Test]] = &[
     names::TESTS,
     privileges::TESTS,
     rights::TESTS,
+    superpages::TESTS,
     system::TESTS,
     time::TESTS,
     tmpfs::TESTS,
@@ -84,6 +86,9 @@ fn play(args: &[String]) {
     }
     if args.iter().any(|arg| arg == "--actions") {
         user::sys::exit(process::actions());
+    }
+    if args.iter().any(|arg| arg == "--forbids") {
+        user::sys::exit(superpages::forbids());
     }
     if args.iter().any(|arg| arg == "--wait") {
         // For a test that needs this program to run for a while: runs until its standard input ends.

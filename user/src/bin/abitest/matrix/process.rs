@@ -182,6 +182,8 @@ errnos! {
     prctl EINVAL |_| sc!(SYS_prctl, libc::PR_SET_KEEPCAPS, 2);
     prctl EINVAL |_| sc!(SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, 0, 0, 0, 0);
     prctl EINVAL |_| sc!(SYS_prctl, libc::PR_GET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    prctl EINVAL |_| sc!(SYS_prctl, libc::PR_SET_THP_DISABLE, 1, 0, 0, 1);
+    prctl EINVAL |_| sc!(SYS_prctl, libc::PR_GET_THP_DISABLE, 1, 0, 0, 0);
     prctl EINVAL |_| sc!(SYS_prctl, libc::PR_CAPBSET_READ, 64);
     prctl EINVAL |_| sc!(SYS_prctl, libc::PR_CAPBSET_DROP, 64);
     prctl EINVAL |_| sc!(SYS_prctl, libc::PR_CAP_AMBIENT, 99, 0, 0, 0);

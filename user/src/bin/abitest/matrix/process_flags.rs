@@ -76,6 +76,7 @@ flags! {
     prctl PR_GET_KEEPCAPS |_| Ok(sc!(SYS_prctl, libc::PR_GET_KEEPCAPS)? == 0);
     prctl PR_GET_SECCOMP |_| Ok(sc!(SYS_prctl, libc::PR_GET_SECCOMP)? == 0);
     prctl PR_GET_SECUREBITS |_| Ok(sc!(SYS_prctl, libc::PR_GET_SECUREBITS)? == 0);
+    prctl PR_GET_THP_DISABLE |_| Ok(sc!(SYS_prctl, libc::PR_GET_THP_DISABLE, 0, 0, 0, 0)? == 0);
     prctl PR_GET_TIMERSLACK |_| Ok(sc!(SYS_prctl, libc::PR_GET_TIMERSLACK)? == 50_000);
     prctl PR_GET_TIMING |_| Ok(sc!(SYS_prctl, libc::PR_GET_TIMING)? == 0);
     prctl PR_SET_CHILD_SUBREAPER |_| apart(|| { sc!(SYS_prctl, libc::PR_SET_CHILD_SUBREAPER, 1)?; let mut now = 0u32; sc!(SYS_prctl, libc::PR_GET_CHILD_SUBREAPER, &raw mut now)?; Ok(now == 1) });
@@ -84,6 +85,7 @@ flags! {
     prctl PR_SET_NAME |_| apart(|| { sc!(SYS_prctl, libc::PR_SET_NAME, path("abc"))?; let mut name = [9u8; 16]; sc!(SYS_prctl, libc::PR_GET_NAME, name.as_mut_ptr())?; Ok(name == *b"abc\0\0\0\0\0\0\0\0\0\0\0\0\0") });
     prctl PR_SET_NO_NEW_PRIVS |_| apart(|| { sc!(SYS_prctl, libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)?; Ok(sc!(SYS_prctl, libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)? == 1) });
     prctl PR_SET_PDEATHSIG |_| apart(|| { sc!(SYS_prctl, libc::PR_SET_PDEATHSIG, 9)?; let mut now = 0u32; sc!(SYS_prctl, libc::PR_GET_PDEATHSIG, &raw mut now)?; Ok(now == 9) });
+    prctl PR_SET_THP_DISABLE |_| apart(|| { sc!(SYS_prctl, libc::PR_SET_THP_DISABLE, 1, 0, 0, 0)?; Ok(sc!(SYS_prctl, libc::PR_GET_THP_DISABLE, 0, 0, 0, 0)? == 1) });
     prctl PR_SET_TIMERSLACK |_| apart(|| { sc!(SYS_prctl, libc::PR_SET_TIMERSLACK, 1000)?; Ok(sc!(SYS_prctl, libc::PR_GET_TIMERSLACK)? == 1000) });
     prlimit64 RLIMIT_AS |_| limit(libc::RLIMIT_AS);
     prlimit64 RLIMIT_CORE |_| limit(libc::RLIMIT_CORE);
