@@ -182,6 +182,11 @@ impl Inode {
 pub trait DynFile: Send + Sync {
     /// Prints the content.
     fn print(&self, out: &mut Text) -> Result<()>;
+    /// Prints a part of the content, for files that may be long: from `from` on, which is 0 for the first part, and for others
+    /// what the part before returned. Returns that of the next part; `None` after the last one.
+    fn print_part(&self, _from: u64, out: &mut Text) -> Result<Option<u64>> {
+        self.print(out).map(|()| None)
+    }
     /// Called when the file is opened, with the flags of open(2). If it returns a file, the open file prints and takes what
     /// that one does: its content is decided at the time of the open.
     fn open(&self, _flags: u32) -> Result<Option<Box<dyn DynFile>>> {

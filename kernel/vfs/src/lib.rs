@@ -58,6 +58,7 @@ pub mod opened;
 pub mod pipe;
 pub mod place;
 pub mod poll;
+mod printed;
 pub mod protect;
 pub mod quota;
 pub mod regular;

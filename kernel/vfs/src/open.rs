@@ -4,17 +4,15 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
-use cred::MemoryCharge;
 use fscore::perm;
-use hal::uio::IoBuf;
 use ksync::Mutex;
 use task::current::current;
 
 use super::context::Origin;
 use super::dentry::Dentry;
-use super::dynamic::{DynFile, Dynamic, Text};
+use super::dynamic::Dynamic;
 use super::error::{FsError, Result};
-use super::file::{File, FileOps, FileRef, Kind, o};
+use super::file::{File, FileRef, Kind, o};
 use super::inode::{Inode, Node, Use, mode};
 use super::kept::Kept;
 use super::lost::{Unused, until_used};
@@ -22,14 +20,13 @@ use super::opened::{DirFile, Regular};
 use super::pipe::open::{open_fifo, reopen};
 use super::pipe::state::Pipe;
 use super::place::{Path, flag};
+use super::printed::Printed;
 use super::protect;
 use super::regular;
 use super::rights::{may_remove, owns, permitted};
 use super::setattr::NewMode;
 use super::tmpfs::{self, What};
 use super::walk::{Last, Walk, Want, child, count_link};
-
-ksync::lock_class!(pub PrintLock, "printed file", rank = 41);
 
 /// The permissions that a file must grant for these flags.
 fn wanted(flags: u32) -> u32 {
@@ -294,11 +291,9 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef, Unused> {
             ready()?;
             super::devices::open(&inode, flags)?
         }
-        Node::Dynamic(Dynamic::File(f)) => Kind::Other(Box::new(Printed {
-            inode: inode.clone(),
-            own: f.open(flags)?,
-            text: Mutex::new(None),
-        })),
+        Node::Dynamic(Dynamic::File(f)) => {
+            Kind::Other(Box::new(Printed::new(inode.clone(), f.open(flags)?)))
+        }
     };
     Ok(File::open(Some(path), kind, flags))
 }
@@ -317,64 +312,6 @@ fn fifo_pipe(slot: &Mutex<Weak<Pipe>, super::inode::FifoLock>) -> Result<Arc<Pip
     }
     *slot = Arc::downgrade(&new);
     Ok(new)
-}
-
-/// An open file of procfs or sysfs. Keeps the text that the first read printed, or the last one from position 0, charged to the
-/// user that read it.
-struct Printed {
-    inode: Arc<Inode>,
-    /// The file that the open returned, if its content was decided then.
-    own: Option<Box<dyn DynFile>>,
-    text: Mutex<Option<(Vec<u8>, MemoryCharge)>, PrintLock>,
-}
-
-impl Printed {
-    fn content(&self) -> Result<&dyn DynFile> {
-        match (&self.own, &self.inode.node) {
-            (Some(own), _) => Ok(&**own),
-            (None, Node::Dynamic(Dynamic::File(f))) => Ok(&**f),
-            _ => Err(FsError::Invalid),
-        }
-    }
-}
-
-/// The most bytes that one write to a setting may have.
-const STORE_MAX: usize = 4096;
-
-impl FileOps for Printed {
-    fn read(&self, _: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
-        let mut text = self.text.lock();
-        if pos == 0 || text.is_none() {
-            *text = None;
-            let mut out = Text::new();
-            self.content()?.print(&mut out)?;
-            *text = Some(out.keep()?);
-        }
-        let bytes = text.as_ref().map_or(&[][..], |(bytes, _)| bytes);
-        let rest = usize::try_from(pos)
-            .ok()
-            .and_then(|p| bytes.get(p..))
-            .unwrap_or(&[]);
-        Ok(buf.put(rest)?)
-    }
-
-    fn write(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
-        let len = buf.remaining();
-        if len > STORE_MAX {
-            return Err(FsError::Invalid);
-        }
-        let mut data = Vec::new();
-        data.try_reserve_exact(len).map_err(|_| FsError::NoMemory)?;
-        data.resize(len, 0);
-        let n = buf.take(&mut data)?;
-        self.content()?.store(&data[..n])?;
-        Ok(n)
-    }
-
-    fn end(&self, _: &File) -> Option<u64> {
-        // A text is not made to be measured.
-        Some(0)
-    }
 }
 
 /// Removes a name that is not a directory's, and frees the file's pages if it was the last one and the file is not open. Sleeps.

@@ -1,5 +1,9 @@
 //! /proc/PID/maps and /proc/PID/smaps_rollup: the mappings of an address space.
+//!
+//! It is printed in parts, so that a process with many mappings makes no long text. What is printed of a mapping was true at
+//! some moment; one that is unmapped or made between two parts may be missing.
 
+use mem::Space;
 use proc::look::Image;
 use task::current::current;
 use vfs::context::boot_root;
@@ -11,6 +15,7 @@ use vfs::place::Path;
 use vfs::put;
 use vfs::regular::FileTag;
 use vm::map::{EntryFlags, Prot};
+use vm::space::EntryInfo;
 
 use super::names::put_octal;
 
@@ -46,56 +51,75 @@ fn put_name(out: &mut Text, tag: &FileTag) -> u64 {
     ino
 }
 
-/// Prints maps. A caller that is being killed gets only a part.
-pub fn maps(image: &Image, out: &mut Text) -> Result<()> {
-    let Some(space) = &image.space else {
-        return Ok(());
+/// Prints the line of maps for a mapping.
+fn put_line(out: &mut Text, image: &Image, e: &EntryInfo) {
+    let start = out.position();
+    let has = |prot, c: char| if e.args.prot.contains(prot) { c } else { '-' };
+    let shared = if e.args.flags.contains(EntryFlags::SHARED) {
+        's'
+    } else {
+        'p'
     };
-    let brk = image.brk;
-    space.for_each_entry(0, &mut |e| {
-        let start = out.position();
-        let has = |prot, c: char| if e.args.prot.contains(prot) { c } else { '-' };
-        let shared = if e.args.flags.contains(EntryFlags::SHARED) {
-            's'
-        } else {
-            'p'
-        };
-        let tag = e.tag.as_ref().and_then(|t| t.downcast_ref::<FileTag>());
-        let (dev, ino) = tag
-            .and_then(|t| t.dentry.upgrade())
-            .map_or((0, 0), |d| (d.inode.dev, d.inode.ino));
-        put!(
-            out,
-            "{:08x}-{:08x} {}{}{}{shared} {:08x} {:02x}:{:02x} {ino}",
-            e.args.start,
-            e.args.end,
-            has(Prot::READ, 'r'),
-            has(Prot::WRITE, 'w'),
-            has(Prot::EXEC, 'x'),
-            e.offset,
-            vfs::devices::major(dev),
-            vfs::devices::minor(dev),
-        );
-        if let Some(tag) = tag {
-            out.pad(start, 73);
-            put_name(out, tag);
-        } else if e.args.flags.contains(EntryFlags::GROWSDOWN) {
-            out.pad(start, 73);
-            out.push(b"[stack]");
-        } else if e.args.start < brk.end && e.args.end > brk.start {
-            out.pad(start, 73);
-            out.push(b"[heap]");
-        }
-        out.push(b"\n");
-        !current().kill_pending()
+    let tag = e.tag.as_ref().and_then(|t| t.downcast_ref::<FileTag>());
+    let (dev, ino) = tag
+        .and_then(|t| t.dentry.upgrade())
+        .map_or((0, 0), |d| (d.inode.dev, d.inode.ino));
+    put!(
+        out,
+        "{:08x}-{:08x} {}{}{}{shared} {:08x} {:02x}:{:02x} {ino}",
+        e.args.start,
+        e.args.end,
+        has(Prot::READ, 'r'),
+        has(Prot::WRITE, 'w'),
+        has(Prot::EXEC, 'x'),
+        e.offset,
+        vfs::devices::major(dev),
+        vfs::devices::minor(dev),
+    );
+    if let Some(tag) = tag {
+        out.pad(start, 73);
+        put_name(out, tag);
+    } else if e.args.flags.contains(EntryFlags::GROWSDOWN) {
+        out.pad(start, 73);
+        out.push(b"[stack]");
+    } else if e.args.start < image.brk.end && e.args.end > image.brk.start {
+        out.pad(start, 73);
+        out.push(b"[heap]");
+    }
+    out.push(b"\n");
+}
+
+/// Bytes after which a part of a file with lines for each mapping ends.
+const PART: usize = 32 << 10;
+
+/// Calls `put` for each mapping from address `from` on, until the part is long enough. Returns where the next part begins. A
+/// caller that is being killed gets only a piece.
+fn each_mapping(
+    image: &Image,
+    from: u64,
+    out: &mut Text,
+    put: &mut dyn FnMut(&mut Text, &Space, &EntryInfo),
+) -> Option<u64> {
+    let space = image.space.as_ref()?;
+    let mut next = None;
+    space.for_each_entry(from, &mut |e| {
+        put(out, space, e);
+        next = (out.position() >= PART).then_some(e.args.end);
+        next.is_none() && !current().kill_pending()
     });
-    Ok(())
+    next
+}
+
+/// Prints maps.
+pub fn maps(image: &Image, from: u64, out: &mut Text) -> Result<Option<u64>> {
+    let put = &mut |out: &mut Text, _: &Space, e: &EntryInfo| put_line(out, image, e);
+    Ok(each_mapping(image, from, out, put))
 }
 
 /// Prints smaps_rollup: of the sums that Linux shows, the resident and the locked size.
-pub fn rollup(image: &Image, out: &mut Text) -> Result<()> {
+pub fn rollup(image: &Image, _: u64, out: &mut Text) -> Result<Option<u64>> {
     let Some(space) = &image.space else {
-        return Ok(());
+        return Ok(None);
     };
     let u = space.usage(mem::vm());
     put!(
@@ -104,5 +128,5 @@ pub fn rollup(image: &Image, out: &mut Text) -> Result<()> {
     );
     put!(out, "Rss:            {:>8} kB\n", u.resident * 4);
     put!(out, "Locked:         {:>8} kB\n", u.locked * 4);
-    Ok(())
+    Ok(None)
 }

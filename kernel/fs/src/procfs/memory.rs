@@ -17,8 +17,9 @@ use vfs::error::Result;
 
 use super::whom::{Whom, look};
 
-/// Prints a file of this kind.
-pub type Print = fn(&Image, &mut Text) -> Result<()>;
+/// Prints a file of this kind: a part of it, from the address on that the part before returned, or 0. Returns that of the
+/// next part.
+pub type Print = fn(&Image, u64, &mut Text) -> Result<Option<u64>>;
 
 /// Such a file, not open yet.
 pub struct MemoryFile {
@@ -46,7 +47,7 @@ impl MemoryFile {
 
 impl DynFile for MemoryFile {
     fn print(&self, out: &mut Text) -> Result<()> {
-        (self.print)(&self.shown()?, out)
+        (self.print)(&self.shown()?, 0, out).map(drop)
     }
 
     fn open(&self, _: u32) -> Result<Option<Box<dyn DynFile>>> {
@@ -63,11 +64,15 @@ impl DynFile for MemoryFile {
 
 impl DynFile for Open {
     fn print(&self, out: &mut Text) -> Result<()> {
+        self.print_part(0, out).map(drop)
+    }
+
+    fn print_part(&self, from: u64, out: &mut Text) -> Result<Option<u64>> {
         let address = |image: &Image| image.space.as_ref().map(Arc::as_ptr);
         // As long as the process has the same address space, its present break and arguments are shown.
         match self.whom.find().map(|p| p.image()) {
-            Ok(now) if address(&now) == address(&self.image) => (self.print)(&now, out),
-            _ => (self.print)(&self.image, out),
+            Ok(now) if address(&now) == address(&self.image) => (self.print)(&now, from, out),
+            _ => (self.print)(&self.image, from, out),
         }
     }
 }
@@ -124,7 +129,7 @@ pub fn cmdline(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
 }
 
 /// Prints environ.
-pub fn environ(image: &Image, out: &mut Text) -> Result<()> {
+pub fn environ(image: &Image, _: u64, out: &mut Text) -> Result<Option<u64>> {
     copy(image, image.program.env, out);
-    Ok(())
+    Ok(None)
 }
