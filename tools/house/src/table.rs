@@ -270,7 +270,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         "the order of boot, in one place",
     ),
     ("process.rs", "put_stat", 90, "one field after another"),
-    ("process.rs", "status", 90, "one field after another"),
     (
         "walk.rs",
         "Walk::fast",

@@ -28,8 +28,7 @@ mod superpage;
 
 use ksync::CpuPin;
 
-pub(crate) use self::superpage::{BLOCK_BYTES, wants};
-
+pub(crate) use self::superpage::{BLOCK_BYTES, has_block, wants};
 use crate::alloc::NoMemory;
 use crate::backing::Chain;
 use crate::map::{EntryState, MapEntry, Prot};

@@ -21,6 +21,7 @@
 //! | `walk` | walking, making missing tables, unlinking empty ones |
 //! | `enter` | filling entries |
 //! | `large` | leaves of 2 MiB: made of a table, divided, restricted, removed |
+//! | `look` | reading the entries of a range |
 //! | `pending` | flushes that are due |
 //! | `range` | removal and protection of address ranges |
 //! | `protect` | write protection high in the tree, and pushing it down |
@@ -37,6 +38,7 @@
 
 mod enter;
 mod large;
+mod look;
 mod pending;
 mod protect;
 pub mod pte;

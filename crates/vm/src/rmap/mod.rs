@@ -16,6 +16,7 @@ mod hold;
 pub mod naive;
 #[cfg(feature = "pv")]
 pub mod pv;
+mod sharers;
 
 use core::fmt::Debug;
 use core::ops::ControlFlow;
@@ -26,6 +27,7 @@ use smallvec::SmallVec;
 
 pub use self::backings::ByBacking;
 pub(crate) use self::hold::{Held, hold, leave, leave_if, leave_run, list};
+pub(crate) use self::sharers::sharers;
 use crate::alloc::NoMemory;
 use crate::backing::MappedExtent;
 use crate::object::Object;

@@ -14,6 +14,7 @@ mod fork;
 mod inspect;
 mod mmap;
 mod remap;
+mod resident;
 mod sweep;
 
 use ksync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -30,6 +31,7 @@ pub use self::inspect::{Cost, EntryInfo, Usage};
 pub(crate) use self::mmap::add_plain;
 pub use self::mmap::{MapArgs, MapFlags, Source};
 pub use self::remap::{RemapArgs, RemapTarget};
+pub use self::resident::{Resident, ResidentKinds, Shared, WHOLE};
 use crate::alloc::NoMemory;
 use crate::map::{MapEntry, MapLock, Tree};
 use crate::page::PAGE_SIZE;

@@ -1,4 +1,4 @@
-//! /proc/PID/maps and /proc/PID/smaps_rollup: the mappings of an address space.
+//! /proc/PID/maps: the mappings of an address space.
 //!
 //! It is printed in parts, so that a process with many mappings makes no long text. What is printed of a mapping was true at
 //! some moment; one that is unmapped or made between two parts may be missing.
@@ -52,7 +52,7 @@ fn put_name(out: &mut Text, tag: &FileTag) -> u64 {
 }
 
 /// Prints the line of maps for a mapping.
-fn put_line(out: &mut Text, image: &Image, e: &EntryInfo) {
+pub fn put_line(out: &mut Text, image: &Image, e: &EntryInfo) {
     let start = out.position();
     let has = |prot, c: char| if e.args.prot.contains(prot) { c } else { '-' };
     let shared = if e.args.flags.contains(EntryFlags::SHARED) {
@@ -94,7 +94,7 @@ const PART: usize = 32 << 10;
 
 /// Calls `put` for each mapping from address `from` on, until the part is long enough. Returns where the next part begins. A
 /// caller that is being killed gets only a piece.
-fn each_mapping(
+pub fn each_mapping(
     image: &Image,
     from: u64,
     out: &mut Text,
@@ -114,19 +114,4 @@ fn each_mapping(
 pub fn maps(image: &Image, from: u64, out: &mut Text) -> Result<Option<u64>> {
     let put = &mut |out: &mut Text, _: &Space, e: &EntryInfo| put_line(out, image, e);
     Ok(each_mapping(image, from, out, put))
-}
-
-/// Prints smaps_rollup: of the sums that Linux shows, the resident and the locked size.
-pub fn rollup(image: &Image, _: u64, out: &mut Text) -> Result<Option<u64>> {
-    let Some(space) = &image.space else {
-        return Ok(None);
-    };
-    let u = space.usage(mem::vm());
-    put!(
-        out,
-        "00000000-7ffffffff000 ---p 00000000 00:00 0                          [rollup]\n"
-    );
-    put!(out, "Rss:            {:>8} kB\n", u.resident * 4);
-    put!(out, "Locked:         {:>8} kB\n", u.locked * 4);
-    Ok(None)
 }

@@ -16,6 +16,8 @@ mod oom;
 mod pantala;
 mod process;
 mod settings;
+mod smaps;
+mod status;
 mod system;
 mod tree;
 mod whom;

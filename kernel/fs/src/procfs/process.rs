@@ -4,22 +4,20 @@ use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
-use cred::Charge;
+use proc::CLOCK_TICKS;
 use proc::look::Image;
 use proc::process::Process;
 use proc::rlimit::Resource;
-use proc::signal::{self, SigSet, sig};
-use proc::{CLOCK_TICKS, UserThreadExt};
 use task::thread::Thread;
 use vfs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Text, ino_below};
 use vfs::error::{FsError, Result};
 use vfs::inode::{Inode, mode};
 use vfs::put;
 
-use super::names::{put_comm, put_comm_in_line};
+use super::names::put_comm;
 use super::numbers::{digits, number};
 use super::whom::{Whom, look, thread, thread_of};
-use super::{limits, links, maps, memory, oom, system};
+use super::{limits, links, maps, memory, oom, smaps, status, system};
 
 /// The inode of /proc/ID, where `id` is `p`'s pid or the tid of one of its threads.
 pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
@@ -39,10 +37,6 @@ pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
         p.shown_owner(thread(p, id).as_deref(), true),
     )
 }
-
-/// The two values of `sa_handler` that are no address of a handler.
-const SIG_DFL: u64 = 0;
-const SIG_IGN: u64 = 1;
 
 type Print = fn(&Arc<Process>, u32, &mut Text) -> Result<()>;
 type Store = fn(&Process, &[u8]) -> Result<()>;
@@ -107,10 +101,11 @@ const ENTRIES: &[(&str, What, bool)] = &[
         true,
     ),
     ("root", What::Link(links::root), true),
-    ("smaps_rollup", What::Memory(maps::rollup, 0o444), true),
+    ("smaps", What::Memory(smaps::smaps, 0o444), true),
+    ("smaps_rollup", What::Memory(smaps::rollup, 0o444), true),
     ("stat", What::Judged(stat, public_stat), true),
-    ("statm", What::File(statm, 0o444), true),
-    ("status", What::File(status, 0o444), true),
+    ("statm", What::File(status::statm, 0o444), true),
+    ("status", What::File(status::status, 0o444), true),
     ("task", What::Tasks, false),
 ];
 
@@ -307,7 +302,8 @@ impl DynDir for Tasks {
     }
 }
 
-fn name_of(p: &Process, tid: u32) -> [u8; 16] {
+/// The name of the thread, or of the process if the thread has ended.
+pub(super) fn name_of(p: &Process, tid: u32) -> [u8; 16] {
     thread_of(p, tid).map_or_else(|| p.comm(), |t| t.comm())
 }
 
@@ -335,7 +331,7 @@ fn io(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
 
 /// The state letter of a thread of `p`: 'Z' for a leader that has ended, and for every thread of a zombie, whose last
 /// thread can still be found until it has left its CPU.
-fn letter(p: &Process, t: Option<&Thread>) -> char {
+pub(super) fn letter(p: &Process, t: Option<&Thread>) -> char {
     match t {
         Some(t) if !p.is_zombie() => t.state_letter() as char,
         _ => 'Z',
@@ -435,138 +431,4 @@ fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Resu
     }
     out.push(b"0\n");
     Ok(())
-}
-
-fn statm(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
-    let u = p.space().map(|s| s.usage(mem::vm())).unwrap_or_default();
-    put!(
-        out,
-        "{} {} 0 {} 0 {} 0\n",
-        u.mapped,
-        u.resident,
-        u.text,
-        u.data + u.stack
-    );
-    Ok(())
-}
-
-fn status(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
-    let thread = thread_of(p, tid);
-    let cred = thread.as_ref().map_or_else(|| p.cred(), |t| t.cred());
-    let state = letter(p, thread.as_deref());
-    let word = match state {
-        'R' => "running",
-        'S' => "sleeping",
-        'D' => "disk sleep",
-        'T' => "stopped",
-        'Z' => "zombie",
-        _ => "dead",
-    };
-    put!(out, "Name:\t");
-    put_comm_in_line(out, &name_of(p, tid));
-    let umask = p.fs().map_or(0, |fs| fs.umask());
-    put!(
-        out,
-        "\nUmask:\t{umask:04o}\nState:\t{state} ({word})\nTgid:\t{}\nNgid:\t0\n",
-        p.pid()
-    );
-    put!(out, "Pid:\t{tid}\nPPid:\t{}\nTracerPid:\t0\n", p.ppid());
-    put!(
-        out,
-        "Uid:\t{}\t{}\t{}\t{}\n",
-        cred.uid,
-        cred.euid,
-        cred.suid,
-        cred.fsuid
-    );
-    put!(
-        out,
-        "Gid:\t{}\t{}\t{}\t{}\n",
-        cred.gid,
-        cred.egid,
-        cred.sgid,
-        cred.fsgid
-    );
-    put!(out, "FDSize:\t{}\nGroups:\t", p.descriptor_room());
-    for (i, g) in cred.groups().iter().enumerate() {
-        put!(out, "{}{g}", if i > 0 { " " } else { "" });
-    }
-    // As on Linux, a space ends the list of groups, even an empty one.
-    put!(
-        out,
-        " \nNStgid:\t{}\nNSpid:\t{tid}\nNSpgid:\t{}\nNSsid:\t{}\n",
-        p.pid(),
-        p.pgid(),
-        p.sid()
-    );
-    if let Some(space) = p.space() {
-        let u = space.usage(mem::vm());
-        let peak = mem::max_rss_kib(&space).max(u.resident * 4);
-        for (name, kib) in [
-            ("VmSize", u.mapped * 4),
-            ("VmLck", u.locked * 4),
-            ("VmHWM", peak),
-            ("VmRSS", u.resident * 4),
-            ("VmData", u.data * 4),
-            ("VmStk", u.stack * 4),
-            ("VmExe", u.text * 4),
-            ("VmPTE", u.tables * 4),
-            ("VmSwap", 0),
-        ] {
-            put!(out, "{name}:\t{kib:>8} kB\n");
-        }
-    }
-    put!(out, "Threads:\t{}\n", p.threads_shown());
-    signals(p, thread.as_deref(), out);
-    for (name, set) in [
-        ("Inh", cred.caps.inheritable),
-        ("Prm", cred.caps.permitted),
-        ("Eff", cred.caps.effective),
-        ("Bnd", cred.caps.bounding),
-        ("Amb", cred.caps.ambient),
-    ] {
-        put!(out, "Cap{name}:\t{:016x}\n", set.bits());
-    }
-    put!(
-        out,
-        "NoNewPrivs:\t{}\nSeccomp:\t0\n",
-        u8::from(cred.no_new_privs)
-    );
-    let times = p.times();
-    put!(out, "voluntary_ctxt_switches:\t{}\n", times.voluntary);
-    put!(out, "nonvoluntary_ctxt_switches:\t{}\n", times.involuntary);
-    Ok(())
-}
-
-fn signals(p: &Process, thread: Option<&Thread>, out: &mut Text) {
-    let (mut ignored, mut caught) = (0u64, 0u64);
-    for signo in 1..=sig::MAX {
-        match signal::action(p, signo).handler {
-            SIG_DFL => {}
-            SIG_IGN => ignored |= SigSet::one(signo).0,
-            _ => caught |= SigSet::one(signo).0,
-        }
-    }
-    // ShdPnd shows the pending signals of the thread and of the process together; SigPnd is 0.
-    let pending = thread.map_or(0, |t| signal::pending(t).0);
-    let blocked = thread.map_or(0, |t| t.blocked().0);
-    put!(
-        out,
-        "SigQ:\t{}/{}\nSigPnd:\t{:016x}\n",
-        p.payer().held(Charge::Signals),
-        p.rlimit(Resource::Sigpending),
-        0
-    );
-    put!(out, "ShdPnd:\t{pending:016x}\nSigBlk:\t{blocked:016x}\n");
-    put!(out, "SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\n");
-    let cpus = hal::cpu::count();
-    let mask = if cpus >= 64 {
-        u64::MAX
-    } else {
-        (1 << cpus) - 1
-    };
-    let mask = thread.map_or(mask, |t| t.affinity().words()[0] & mask);
-    put!(out, "Cpus_allowed:\t{mask:x}\nCpus_allowed_list:\t");
-    crate::sysfs::put_list(out, (0..cpus.min(64)).filter(|c| mask >> c & 1 != 0));
-    out.push(b"\nMems_allowed:\t1\nMems_allowed_list:\t0\n");
 }

@@ -29,7 +29,7 @@ fn sleeper(prepare: impl FnOnce() -> Result<u64, i32>) -> Result<u64, String> {
 }
 
 /// Files in /proc/PID that only a process with the rights of ptrace over PID may read.
-const FILES: [&str; 4] = ["maps", "smaps_rollup", "environ", "io"];
+const FILES: [&str; 5] = ["maps", "smaps", "smaps_rollup", "environ", "io"];
 const LINKS: [&str; 3] = ["exe", "cwd", "root"];
 
 fn link(name: &str) -> Result<u64, i32> {

@@ -28,6 +28,7 @@ mod names;
 mod pipes;
 mod privileges;
 mod process;
+mod reports;
 mod rights;
 mod signals;
 mod superpages;
@@ -61,6 +62,7 @@ const SUBJECTS: &[&[Test]] = &[
     matrix::TESTS,
     names::TESTS,
     privileges::TESTS,
+    reports::TESTS,
     rights::TESTS,
     superpages::TESTS,
     system::TESTS,

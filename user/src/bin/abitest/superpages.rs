@@ -1,4 +1,4 @@
-//! Superpages, as far as programs forbid them.
+//! Superpages, as far as programs ask for them, forbid them and see them.
 
 use crate::privileges::exec;
 use user::sys;
@@ -34,12 +34,66 @@ fn again() -> i32 {
     100 + exec("/proc/self/exe", "--forbids")
 }
 
+/// The line of /proc/self/status that says whether the process may have superpages.
+fn told() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("THP_enabled:\t"))?;
+    line.parse().ok()
+}
+
+/// The sum of a line's numbers in smaps, of the mappings that overlap a range.
+fn in_smaps(name: &str, range: std::ops::Range<u64>) -> u64 {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let (mut within, mut sum) = (false, 0);
+    for line in text.lines() {
+        if let Some((start, rest)) = line.split_once('-')
+            && let Ok(start) = u64::from_str_radix(start, 16)
+        {
+            let end = rest.split(' ').next().unwrap_or_default();
+            let end = u64::from_str_radix(end, 16).unwrap_or(start);
+            within = start < range.end && end > range.start;
+        } else if within && let Some(rest) = line.strip_prefix(name) {
+            let number = rest.trim_start_matches(':').split_whitespace().next();
+            sum += number.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    sum
+}
+
+/// Four superpages of private memory that ask for superpages, aligned, each page written to; and whether one may be made there.
+fn filled() -> Result<(std::ops::Range<u64>, u64), String> {
+    const BLOCK: u64 = 2 << 20;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let at = ok!(sys::mmap(0, 5 * BLOCK, prot, flags, -1, 0)).next_multiple_of(BLOCK);
+    ok!(sc!(SYS_madvise, at, 4 * BLOCK, libc::MADV_HUGEPAGE));
+    let range = at..at + 4 * BLOCK;
+    range
+        .clone()
+        .step_by(4096)
+        .for_each(|at| sys::poke64(at, at));
+    let eligible = in_smaps("THPeligible", range.clone());
+    Ok((range, eligible))
+}
+
+/// What a setting of superpages says: the value in brackets.
+fn setting(name: &str) -> Option<String> {
+    let text =
+        std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{name}")).ok()?;
+    let (_, rest) = text.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
+}
+
 tests! { "superpages";
     prctl_forbids_them {
         is!(get([0; 4]), Ok(0));
+        is!(told(), Some(1));
         for (on, forbids) in [(1, 1), (0, 0), (7, 1), (u64::MAX << 32, 1), (0, 0)] {
             is!(set([on, 0, 0, 0]), Ok(0));
             is!(get([0; 4]), Ok(forbids));
+            is!(told(), Some(1 - forbids));
         }
         for args in [[1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 0, 1], [0, 1, 0, 0]] {
             fails!(set(args), EINVAL);
@@ -65,5 +119,18 @@ tests! { "superpages";
         let other = std::thread::spawn(|| set([1, 0, 0, 0]));
         is!(other.join().ok(), Some(Ok(0)));
         is!(get([0; 4]), Ok(1));
+    }
+    memory_that_asks_gets_none_where_they_are_forbidden {
+        is!(set([1, 0, 0, 0]), Ok(0));
+        let (range, eligible) = filled()?;
+        is!((eligible, in_smaps("AnonHugePages", range.clone())), (0, 0));
+        is!(in_smaps("Rss", range.clone()), 8192);
+        is!(set([0; 4]), Ok(0));
+        is!(in_smaps("AnonHugePages", range.clone()), 0);
+        holds!(range.step_by(4096).all(|at| sys::peek64(at) == at));
+        let (range, eligible) = filled()?;
+        // How many it gets depends on what memory is free.
+        is!(eligible, u64::from(setting("enabled") != Some("never".into())));
+        holds!(in_smaps("AnonHugePages", range) <= 8192);
     }
 }
