@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use vm::Superpages;
+use vm::{SharedSuperpages, Superpages};
 
 /// The options on the command line.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,8 @@ pub struct Options {
     pub failalloc: u32,
     /// `transparent_hugepage=`: which mappings get superpages; `None` if the option is not there or has another value.
     pub superpages: Option<Superpages>,
+    /// `transparent_hugepage_shmem=`: which shared memory gets superpages; `None` as above.
+    pub shmem_superpages: Option<SharedSuperpages>,
     /// `pv_chunks=N`: most frames of pv entries, 0 for any number.
     #[cfg(feature = "pv-obm")]
     pub pv_chunks: usize,
@@ -145,6 +147,9 @@ pub fn options(line: &[u8]) -> Options {
                 o.watchdog_seconds = number(v).unwrap_or(10).clamp(0, 60) as u32
             }
             (b"transparent_hugepage", Some(v)) => o.superpages = Superpages::named(v),
+            (b"transparent_hugepage_shmem", Some(v)) => {
+                o.shmem_superpages = SharedSuperpages::named(v);
+            }
             #[cfg(feature = "pv-obm")]
             (b"pv_chunks", Some(v)) => {
                 o.pv_chunks = number(v).unwrap_or(0).clamp(0, i64::from(u32::MAX)) as usize

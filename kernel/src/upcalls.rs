@@ -10,7 +10,7 @@ use proc::signal::{self, SigInfo, code, sig};
 use proc::{Resource, SignalExt, UserThreadExt, daemons, fault};
 use task::current::{current, try_current};
 use task::{kthread, sched};
-use vm::Superpages;
+use vm::{SharedSuperpages, Superpages};
 
 use crate::{leak, selftest, shutdown};
 
@@ -177,6 +177,8 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     leak::enable(options.leakcheck);
     // By default only programs that ask pay the memory that superpages may take.
     mem::vm().set_superpages(options.superpages.unwrap_or(Superpages::Advised));
+    let shared = options.shmem_superpages;
+    mem::vm().set_shmem_superpages(shared.unwrap_or(SharedSuperpages::Advised));
     #[cfg(feature = "pv-obm")]
     mem::vm().rmap.limit_chunks(options.pv_chunks);
     daemons::start(options.vmchaos);

@@ -13,7 +13,7 @@ use vfs::inode::{Inode, mode};
 use vfs::mount::new_dev;
 use vfs::put;
 use vfs::superblock::{FsKind, Super};
-use vm::{Machine, Superpages};
+use vm::{Machine, SharedSuperpages, Superpages};
 
 type Tree = &'static [(&'static str, Fixed)];
 
@@ -71,8 +71,15 @@ const KERNEL: Tree = &[
         Fixed::Dir(&[(
             "transparent_hugepage",
             Fixed::Dir(&[
+                ("defrag", Fixed::Setting(defrag, set_defrag)),
                 ("enabled", Fixed::Setting(superpages, set_superpages)),
                 ("hpage_pmd_size", Fixed::File(|t| text(t, "2097152\n"))),
+                (
+                    "shmem_enabled",
+                    Fixed::Setting(shmem_superpages, set_shmem_superpages),
+                ),
+                // What a read finds untouched gets a page of its own.
+                ("use_zero_page", Fixed::File(|t| text(t, "0\n"))),
             ]),
         )]),
     ),
@@ -244,13 +251,56 @@ fn set_fault_around(data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn superpages(out: &mut Text) -> Result<()> {
-    let now = mem::vm().superpages();
-    for (n, (name, which)) in Superpages::NAMES.iter().enumerate() {
-        let (open, close) = if *which == now { ("[", "]") } else { ("", "") };
+/// Prints the names of a setting's values, that of the present value in brackets.
+fn choices<T: PartialEq>(out: &mut Text, names: &[(&str, T)], now: &T) -> Result<()> {
+    for (n, (name, which)) in names.iter().enumerate() {
+        let (open, close) = if which == now { ("[", "]") } else { ("", "") };
         put!(out, "{}{open}{name}{close}", if n == 0 { "" } else { " " });
     }
     put!(out, "\n");
+    Ok(())
+}
+
+/// Whether faults wait until a free run of frames has been made: they never do.
+const DEFRAG: [(&str, bool); 5] = [
+    ("always", false),
+    ("defer", false),
+    ("defer+madvise", false),
+    ("madvise", false),
+    ("never", true),
+];
+
+fn defrag(out: &mut Text) -> Result<()> {
+    choices(out, &DEFRAG, &true)
+}
+
+/// Accepts the value that is in effect.
+fn set_defrag(data: &[u8]) -> Result<()> {
+    let known = DEFRAG
+        .iter()
+        .find(|(name, _)| name.as_bytes() == value(data));
+    known
+        .filter(|(_, kept)| *kept)
+        .map(|_| ())
+        .ok_or(FsError::Invalid)
+}
+
+/// What was written to a setting, without the end of the line.
+fn value(data: &[u8]) -> &[u8] {
+    data.strip_suffix(b"\n").unwrap_or(data)
+}
+
+fn superpages(out: &mut Text) -> Result<()> {
+    choices(out, &Superpages::NAMES, &mem::vm().superpages())
+}
+
+fn shmem_superpages(out: &mut Text) -> Result<()> {
+    choices(out, &SharedSuperpages::NAMES, &mem::vm().shmem_superpages())
+}
+
+fn set_shmem_superpages(data: &[u8]) -> Result<()> {
+    let which = SharedSuperpages::named(value(data)).ok_or(FsError::Invalid)?;
+    mem::vm().set_shmem_superpages(which);
     Ok(())
 }
 

@@ -114,6 +114,9 @@ fn meminfo(out: &mut Text) -> Result<()> {
     let memory = mem::memory();
     let (total, free) = (memory.total, memory.free);
     let kib = |bytes: u64| bytes / 1024;
+    let counts = mem::vm().counts();
+    let shared_leaves = counts.shared_leaves();
+    let leaves = counts.leaves().max(shared_leaves);
     for (name, value) in [
         ("MemTotal:", kib(total)),
         ("MemFree:", kib(free)),
@@ -129,7 +132,13 @@ fn meminfo(out: &mut Text) -> Result<()> {
         ("Writeback:", 0),
         ("Shmem:", 0),
         ("Slab:", kib(memory.slab)),
-        ("AnonHugePages:", mem::vm().counts().leaves() * 2048),
+        // Mappings, where Linux counts a page once that several processes map.
+        ("AnonHugePages:", (leaves - shared_leaves) * 2048),
+        // No page is larger than 4 KiB: leaves map runs of pages.
+        ("ShmemHugePages:", 0),
+        ("ShmemPmdMapped:", shared_leaves * 2048),
+        ("FileHugePages:", 0),
+        ("FilePmdMapped:", 0),
         ("CommitLimit:", kib(total)),
         ("Committed_AS:", kib(total - free.min(total))),
         ("HugePages_Total:", 0),

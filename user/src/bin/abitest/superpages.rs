@@ -133,4 +133,40 @@ tests! { "superpages";
         is!(eligible, u64::from(setting("enabled") != Some("never".into())));
         holds!(in_smaps("AnonHugePages", range) <= 8192);
     }
+    settings_have_the_values_of_linux {
+        let of = |name: &str| std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{name}")).unwrap_or_default();
+        is!(of("hpage_pmd_size"), "2097152\n");
+        for (name, values) in [
+            ("enabled", "always madvise never\n"),
+            ("shmem_enabled", "always within_size advise never deny force\n"),
+            ("defrag", "always defer defer+madvise madvise never\n"),
+        ] {
+            is!(of(name).replace(['[', ']'], ""), values);
+            let now = setting(name).ok_or("no value")?;
+            holds!(values.trim_end().split(' ').any(|value| value == now));
+        }
+        holds!(["0\n", "1\n"].contains(&of("use_zero_page").as_str()));
+        let file = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+        let before = setting("shmem_enabled");
+        for wrong in ["", "nonsense\n", "alway", "never\n\n"] {
+            let fd = ok!(sys::open(file, libc::O_WRONLY, 0));
+            if !wrong.is_empty() {
+                fails!(sys::write(fd, wrong.as_bytes()), EINVAL);
+            }
+            ok!(sys::close(fd));
+        }
+        is!(setting("shmem_enabled"), before);
+        // The value that it has anyway.
+        let now = before.ok_or("no value")?;
+        let fd = ok!(sys::open(file, libc::O_WRONLY, 0));
+        is!(sys::write(fd, now.as_bytes()), Ok(now.len()));
+        is!(sys::write(fd, format!("{now}\n").as_bytes()), Ok(now.len() + 1));
+    }
+    meminfo_counts_them {
+        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let names = ["AnonHugePages", "ShmemHugePages", "ShmemPmdMapped", "FileHugePages", "FilePmdMapped"];
+        let found: Vec<&str> = text.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name)
+            .filter(|name| names.contains(name)).collect();
+        is!(found, names);
+    }
 }
