@@ -5,12 +5,13 @@ mod support;
 mod support_names;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cred::Cred;
 use hal::uio::IoBuf;
 use support::{Calls, on};
 use support_names::{Record, USER, View, bind, ino, mount_made, names, read_rest, umount, user};
-use vfs::dynamic::{DynLink, Dynamic, Fixed, FixedDir, Target, Text};
+use vfs::dynamic::{DynFile, DynLink, Dynamic, Fixed, FixedDir, Target, Text};
 use vfs::error::FsError::{self, Access, Exists, Invalid, IsDir, Loop, NotDir, NotFound, Perm};
 use vfs::error::Result;
 use vfs::file::{Whence, o};
@@ -55,6 +56,28 @@ impl vfs::dynamic::DynDir for Links {
     }
 }
 
+/// Parts that a [`Parts`] has printed.
+static PRINTED: AtomicUsize = AtomicUsize::new(0);
+
+/// A file of three parts, `0000`, nothing, and `22`.
+struct Parts;
+
+impl DynFile for Parts {
+    fn print(&self, _: &mut Text) -> Result<()> {
+        Err(Invalid)
+    }
+    fn print_part(&self, from: u64, out: &mut Text) -> Result<Option<u64>> {
+        PRINTED.fetch_add(1, Ordering::Relaxed);
+        let (text, next): (&[u8], _) = match from {
+            0 => (b"0000", Some(70)),
+            70 => (b"", Some(5)),
+            5 => (b"22", None),
+            _ => return Err(NotFound),
+        };
+        put(out, text).map(|()| next)
+    }
+}
+
 static TREE: &[(&str, Fixed)] = &[
     ("setting", Fixed::Setting(|out| put(out, b"7"), |_| Ok(()))),
     (
@@ -67,6 +90,7 @@ static TREE: &[(&str, Fixed)] = &[
     ),
     ("link", Fixed::Link("sub/one")),
     ("magic", Fixed::Made(|| Box::new(Links))),
+    ("parts", Fixed::Judged(|| Box::new(Parts))),
 ];
 
 fn put(out: &mut Text, bytes: &[u8]) -> Result<()> {
@@ -94,7 +118,7 @@ fn a_directory_made_on_demand_is_listed_from_each_position() {
         let records: Vec<Record> = read_rest(&dir, 80).unwrap();
         assert_eq!(
             names(&records),
-            ["setting", "sub", "private", "link", "magic"]
+            ["setting", "sub", "private", "link", "magic", "parts"]
         );
         for (n, record) in records.iter().enumerate() {
             dir.seek(record.next as i64, Whence::Set).unwrap();
@@ -238,6 +262,47 @@ fn a_printed_file_is_read_by_parts_and_written_at_once() {
             (file.read(&mut IoBuf::Fill(&mut byte)), byte),
             (Ok(1), *b"7")
         );
+    });
+}
+
+#[test]
+fn a_file_in_parts_is_read_as_a_whole() {
+    with_made(|root| {
+        let file = root.open("/p/parts", o::RDONLY).unwrap();
+        let at = |pos: u64| -> Result<String> {
+            let mut bytes = [b'-'; 3];
+            let got = file.read_at(&mut IoBuf::Fill(&mut bytes), pos)?;
+            Ok(String::from_utf8(bytes[..got].to_vec()).unwrap())
+        };
+        let is = |pos, text: &str, printed| {
+            let before = PRINTED.load(Ordering::Relaxed);
+            assert_eq!(at(pos), Ok(String::from(text)), "at {pos}");
+            assert_eq!(
+                PRINTED.load(Ordering::Relaxed) - before,
+                printed,
+                "at {pos}"
+            );
+        };
+        // Beyond the end, from the beginning; then within what is there, and before it.
+        is(6, "", 3);
+        is(5, "2", 0);
+        is(4, "22", 0);
+        is(3, "0", 1);
+        is(1, "000", 0);
+        is(4, "22", 2);
+        is(1000, "", 0);
+        // From the start it is printed anew.
+        is(0, "000", 1);
+        is(0, "000", 1);
+        let mut whole = Vec::new();
+        loop {
+            let mut bytes = [0; 3];
+            match file.read(&mut IoBuf::Fill(&mut bytes)).unwrap() {
+                0 => break,
+                got => whole.extend_from_slice(&bytes[..got]),
+            }
+        }
+        assert_eq!(whole, b"000022");
     });
 }
 
