@@ -166,7 +166,14 @@ pub struct StackImage {
     pub args: (u64, u64),
     /// User addresses of the environment strings, first and one past the last byte.
     pub env: (u64, u64),
+    /// User address of the auxiliary vector, of [`AUXV_BYTES`].
+    pub auxv: u64,
 }
+
+/// Pairs of the auxiliary vector, the end mark among them.
+const PAIRS: usize = 19;
+/// Bytes of the auxiliary vector.
+pub const AUXV_BYTES: u64 = 16 * PAIRS as u64;
 
 const PLATFORM: &[u8] = b"x86_64\0";
 
@@ -223,11 +230,12 @@ impl StackImage {
             sp,
             args: (args_at, env_at),
             env: (env_at, execfn_at),
+            auxv: sp + 8 * (words - 2 * pairs.len()) as u64,
         })
     }
 }
 
-fn aux_pairs(aux: &AuxInfo, execfn: u64, platform: u64, random: u64) -> [(u64, u64); 19] {
+fn aux_pairs(aux: &AuxInfo, execfn: u64, platform: u64, random: u64) -> [(u64, u64); PAIRS] {
     [
         (tag::HWCAP, aux.hwcap),
         (tag::PAGESZ, PAGE),

@@ -1,5 +1,5 @@
 //! The initial stack, read back as by a program.
-use elfload::stack::{AuxInfo, StackImage, Strings, tag};
+use elfload::stack::{AUXV_BYTES, AuxInfo, StackImage, Strings, tag};
 
 fn strings(list: &[&str]) -> Strings {
     let mut s = Strings::new();
@@ -61,6 +61,7 @@ fn a_program_finds_everything() {
         }
         assert!(seen.insert(k, v).is_none(), "tag {k} twice");
     }
+    assert_eq!(image.auxv + AUXV_BYTES, at, "where the vector ends");
     assert_eq!(seen[&tag::ENTRY], 0x401000);
     assert_eq!(seen[&tag::PHNUM], 9);
     assert_eq!(r.text(seen[&tag::EXECFN]), "/bin/prog");

@@ -81,7 +81,8 @@ pub fn commit(
             space,
             program: Program {
                 args: places.args,
-                env: places.env,
+                env_end: places.env.1,
+                auxv: places.auxv,
                 stack_start: places.stack,
                 code: places.code,
                 data: places.data,

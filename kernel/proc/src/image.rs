@@ -147,6 +147,8 @@ pub struct Places {
     pub args: (u64, u64),
     /// Environment strings.
     pub env: (u64, u64),
+    /// Where the auxiliary vector starts.
+    pub auxv: u64,
 }
 
 /// Follows scripts from `request` to the ELF file that is to run, and checks that. Reads files: sleeps.
@@ -240,6 +242,7 @@ fn build(
         stack: stack.sp,
         args: stack.args,
         env: stack.env,
+        auxv: stack.auxv,
         ..places
     };
     Ok((entry, stack.sp, places))

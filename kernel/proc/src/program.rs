@@ -5,8 +5,10 @@
 pub struct Program {
     /// Start and end of the argument strings, in user memory. Here and below, an end is one past the last byte.
     pub args: (u64, u64),
-    /// Start and end of the environment strings.
-    pub env: (u64, u64),
+    /// End of the environment strings, which begin where the arguments end.
+    pub env_end: u64,
+    /// Start of the auxiliary vector.
+    pub auxv: u64,
     /// The stack pointer at the program's start.
     pub stack_start: u64,
     /// Start and end of code.
@@ -15,6 +17,13 @@ pub struct Program {
     pub data: (u64, u64),
     /// The file that runs, for /proc/PID/exe.
     pub exe: Option<vfs::ExeRef>,
+}
+
+impl Program {
+    /// Start and end of the environment strings.
+    pub fn env(&self) -> (u64, u64) {
+        (self.args.1, self.env_end)
+    }
 }
 
 /// The bounds of the heap, which brk(2) changes.

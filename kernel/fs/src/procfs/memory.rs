@@ -9,6 +9,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use elfload::stack::AUXV_BYTES;
 use hal::PAGE_SIZE;
 use proc::look::Image;
 use proc::process::Process;
@@ -119,7 +120,7 @@ pub fn cmdline(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
         copy(&image, (start, end), out);
         return Ok(());
     }
-    let end = image.program.env.1.max(end).min(start + TITLE_MAX);
+    let end = image.program.env_end.max(end).min(start + TITLE_MAX);
     read(&image, (start, end), |piece| {
         let title = piece.split_inclusive(|&byte| byte == 0).next();
         out.push(title.unwrap_or(piece));
@@ -130,6 +131,13 @@ pub fn cmdline(p: &Arc<Process>, _: u32, out: &mut Text) -> Result<()> {
 
 /// Prints environ.
 pub fn environ(image: &Image, _: u64, out: &mut Text) -> Result<Option<u64>> {
-    copy(image, image.program.env, out);
+    copy(image, image.program.env(), out);
+    Ok(None)
+}
+
+/// Prints auxv: the vector as it is in the program's memory, where the program may have changed it.
+pub fn auxv(image: &Image, _: u64, out: &mut Text) -> Result<Option<u64>> {
+    let start = image.program.auxv;
+    copy(image, (start, start + AUXV_BYTES), out);
     Ok(None)
 }

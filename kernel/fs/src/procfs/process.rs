@@ -57,6 +57,7 @@ enum What {
 
 /// The entries of /proc/PID. Those marked false are absent from the directory of a thread.
 const ENTRIES: &[(&str, What, bool)] = &[
+    ("auxv", What::Memory(memory::auxv, 0o400), true),
     (
         "cgroup",
         What::File(|_, _, t| text(t, "0::/\n"), 0o444),
@@ -107,6 +108,8 @@ const ENTRIES: &[(&str, What, bool)] = &[
     ("statm", What::File(status::statm, 0o444), true),
     ("status", What::File(status::status, 0o444), true),
     ("task", What::Tasks, false),
+    // Where a thread waits in the kernel is told to nobody.
+    ("wchan", What::File(|_, _, t| text(t, "0"), 0o444), true),
 ];
 
 fn text(out: &mut Text, s: &str) -> Result<()> {
@@ -424,8 +427,8 @@ fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Resu
         brk.start,
         program.args.0,
         program.args.1,
-        program.env.0,
-        program.env.1,
+        program.env().0,
+        program.env().1,
     ] {
         put!(out, "{} ", only(address));
     }

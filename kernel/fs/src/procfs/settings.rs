@@ -75,6 +75,8 @@ const KERNEL: Tree = &[
         "dmesg_restrict",
         Fixed::Setting(dmesg_restrict, set_dmesg_restrict),
     ),
+    // As uname(2) says.
+    ("domainname", Fixed::File(|t| text(t, "(none)"))),
     ("hostname", Fixed::File(hostname)),
     ("ngroups_max", Fixed::File(|t| line(t, 65536))),
     ("osrelease", Fixed::File(|t| bytes(t, uts::RELEASE))),

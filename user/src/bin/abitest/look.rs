@@ -29,7 +29,7 @@ fn sleeper(prepare: impl FnOnce() -> Result<u64, i32>) -> Result<u64, String> {
 }
 
 /// Files in /proc/PID that only a process with the rights of ptrace over PID may read.
-const FILES: [&str; 5] = ["maps", "smaps", "smaps_rollup", "environ", "io"];
+const FILES: [&str; 6] = ["auxv", "maps", "smaps", "smaps_rollup", "environ", "io"];
 const LINKS: [&str; 3] = ["exe", "cwd", "root"];
 
 fn link(name: &str) -> Result<u64, i32> {
@@ -191,6 +191,19 @@ fn says_gone((_, dir, file): Opened) -> Result<(), String> {
 }
 
 tests! { "look";
+    auxv_is_what_the_program_got {
+        let bytes = std::fs::read("/proc/self/auxv").map_err(|e| e.to_string())?;
+        let pairs: Vec<[u64; 2]> = bytes.chunks(16)
+            .map(|pair| [0, 8].map(|at| pair.get(at..at + 8).map_or(9, |word| u64::from_le_bytes(word.try_into().unwrap_or_default()))))
+            .collect();
+        is!(pairs.last(), Some(&[libc::AT_NULL, 0]));
+        for kind in [libc::AT_PAGESZ, libc::AT_PHDR, libc::AT_ENTRY, libc::AT_RANDOM, libc::AT_UID, libc::AT_SECURE, libc::AT_EXECFN] {
+            is!(pairs.iter().find(|pair| pair[0] == kind).map(|pair| pair[1]), Some(sys::auxval(kind)));
+        }
+        is!(pairs.iter().filter(|pair| pair[0] == libc::AT_NULL).count(), 1);
+        is!(head("/proc/self/wchan"), Ok(b"0".to_vec()));
+        is!(head("/proc/sys/kernel/domainname"), Ok(b"(none)\n".to_vec()));
+    }
     a_title_replaces_the_arguments {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let field = |n: usize| stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(n - 3)?.parse::<u64>().ok());
