@@ -32,9 +32,13 @@ struct Region {
 
 impl Region {
     fn new(pages: u64) -> Result<Region, String> {
+        Region::of(pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+    }
+
+    /// A region that is mapped so.
+    fn of(pages: u64, flags: i32, fd: i32) -> Result<Region, String> {
         let len = pages * PAGE + BLOCK_BYTES;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let start = sys::mmap(0, len, RW, flags, -1, 0).map_err(|e| format!("mmap: errno {e}"))?;
+        let start = sys::mmap(0, len, RW, flags, fd, 0).map_err(|e| format!("mmap: errno {e}"))?;
         let region = Region {
             at: start.next_multiple_of(BLOCK_BYTES),
             mapped: (start, len),
@@ -310,6 +314,90 @@ fn refused() -> Verdict {
     }
 }
 
+/// Kilobytes of a line of /proc/meminfo; `None` where there is none.
+fn meminfo(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Shared memory: what the child writes the parent reads, and the report says that superpages map it.
+fn shared() -> Verdict {
+    made(BLOCKS, || {
+        let region = Region::of(PAGES, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)?;
+        region.fill(0, PAGES, 1);
+        let mapped = meminfo("ShmemPmdMapped:").unwrap_or(0);
+        let counted = count_made().is_none() || is_chaotic() || mapped >= PAGES * PAGE / 1024;
+        in_child(|| {
+            region.check(0, PAGES, 1)?;
+            region.fill(7, PAGES - 7, 5);
+            Ok(())
+        })?;
+        region.check(7, PAGES - 7, 5)?;
+        region.check(0, 7, 1)?;
+        if counted {
+            Ok(())
+        } else {
+            Err(format!(
+                "{mapped} kB of shared memory are mapped by superpages"
+            ))
+        }
+    })
+}
+
+/// A file in memory, mapped twice, which grows by ftruncate, is read, punched, and cut while superpages map it.
+fn of_a_file() -> Verdict {
+    let path = format!("/tmp/superpages.{}", std::process::id());
+    let fd = sys::open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600)
+        .map_err(|e| format!("open: errno {e}"))?;
+    let done = std::fs::remove_file(&path).map_err(|e| format!("unlink: {e}"));
+    let done = done.and_then(|()| with_file(fd));
+    let _ = sys::close(fd);
+    done
+}
+
+fn with_file(fd: i32) -> Verdict {
+    let truncate = |pages: u64| {
+        let args = [fd as u64, pages * PAGE];
+        call("ftruncate", libc::SYS_ftruncate, &args).map(drop)
+    };
+    truncate(PAGES)?;
+    let region = Region::of(PAGES, libc::MAP_SHARED, fd)?;
+    made(BLOCKS, || {
+        region.fill(0, PAGES, 1);
+        region.check(0, PAGES, 1)
+    })?;
+    let other = Region::of(PAGES, libc::MAP_SHARED, fd)?;
+    made(1, || other.check(0, PAGES, 1))?;
+    other.fill(0, 9, 20);
+    region.check(0, 9, 20)?;
+    for n in 0..PAGES {
+        let mut word = [0; 8];
+        let args = [fd as u64, word.as_mut_ptr() as u64, 8, n * PAGE];
+        call("pread", libc::SYS_pread64, &args)?;
+        if u64::from_ne_bytes(word) != n + if n < 9 { 20 } else { 1 } {
+            return Err(format!("page {n} of the file has {word:?}"));
+        }
+    }
+    let how = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u64;
+    let args = [fd as u64, how, BLOCK_BYTES + PAGE, 5 * PAGE];
+    call("fallocate", libc::SYS_fallocate, &args)?;
+    for mapping in [&region, &other] {
+        mapping.is_zero(BLOCK + 1, 5)?;
+        mapping.check(BLOCK + 6, PAGES - BLOCK - 6, 1)?;
+    }
+    truncate(BLOCK + 100)?;
+    for mapping in [&region, &other] {
+        mapping.check(9, BLOCK - 9, 1)?;
+        if sys::catch(|| sys::peek64(mapping.va(BLOCK + 100))).is_none() {
+            return Err(String::from("what was cut off can be read"));
+        }
+    }
+    truncate(PAGES)?;
+    region.is_zero(BLOCK + 100, PAGES - BLOCK - 100)?;
+    other.check(9, BLOCK - 9, 1)
+}
+
 /// A process that forbids superpages gets none, whatever it asks, nor does its child.
 fn forbidden() -> Verdict {
     let forbid = |on: u64| {
@@ -348,6 +436,8 @@ const TESTS: &[Test] = &[
     ("in threads", in_threads),
     ("refused", refused),
     ("forbidden", forbidden),
+    ("shared", shared),
+    ("of a file", of_a_file),
 ];
 
 fn main() {

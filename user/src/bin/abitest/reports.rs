@@ -197,10 +197,10 @@ fn mappings_in(text: &str) -> Vec<Mapping> {
                 end,
                 lines: Vec::new(),
             });
-        } else if let (Some(last), Some((name, rest))) = (all.last_mut(), line.split_once(':')) {
-            if !LATER.contains(&name) {
-                last.lines.push((name.to_owned(), rest.to_owned()));
-            }
+        } else if let (Some(last), Some((name, rest))) = (all.last_mut(), line.split_once(':'))
+            && !LATER.contains(&name)
+        {
+            last.lines.push((name.to_owned(), rest.to_owned()));
         }
     }
     all
