@@ -42,7 +42,7 @@ pub enum ForkError {
 /// clone(2)'s arguments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CloneArgs {
-    /// `CLONE_*` without the exit signal.
+    /// `CLONE_*` of clone3(2), without the exit signal.
     pub flags: u64,
     /// The signal that the parent gets when the child ends, 0 for none.
     pub exit_signal: u8,
@@ -64,6 +64,7 @@ const UNSUPPORTED: u64 = (raw::CLONE_NEWNS
     | raw::CLONE_NEWUSER
     | raw::CLONE_NEWPID
     | raw::CLONE_NEWNET
+    | raw::CLONE_NEWTIME
     | raw::CLONE_PIDFD) as u64;
 
 fn check(a: &CloneArgs) -> Result<(), ForkError> {
@@ -244,6 +245,10 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     } else {
         Arc::new(old_actions.fork())
     };
+    if args.flags & raw::CLONE_CLEAR_SIGHAND != 0 {
+        // Handlers go as in execve; the caller has refused this flag beside CLONE_SIGHAND.
+        actions.reset_for_exec();
+    }
     let program = p.program.lock().clone();
     // An own copy, so that no count is shared with the parent.
     let cred = Arc::new((*me.cred()).clone());

@@ -88,6 +88,8 @@ pub struct Request {
     pub file: ExecFile,
     /// The name that it was called by: AT_EXECFN, and an argument of a script's interpreter.
     pub name: Vec<u8>,
+    /// Whether nothing can be opened by that name once the program runs: then it must not be a script.
+    pub hidden: bool,
     /// The arguments; for a script, the interpreter is put in front.
     pub argv: Strings,
     /// The environment.
@@ -258,6 +260,8 @@ fn resolve(request: &mut Request) -> Result<Image, ExecError> {
         match elfload::script::parse(first) {
             None => return read_image(&request.file, first),
             Some(None) => return Err(ExecError::Script),
+            // As in Linux: the interpreter would not find the script.
+            Some(Some(_)) if request.hidden => return Err(FsError::NotFound.into()),
             Some(Some(script)) => {
                 let name = core::mem::take(&mut request.name);
                 let front: [&[u8]; 3] = [script.interp, script.arg.unwrap_or(&name), &name];

@@ -3,9 +3,8 @@
 //! A handler is a function from the registers with the call's arguments to a value or an [`Errno`]. Each subject
 //! keeps its handlers in one file and exports them as a list. The lists are joined at compile time into one table,
 //! indexed by the number of the call. A number without a handler fails with ENOSYS; the first use of each is logged
-//! by name, except for those that C libraries try and do without. The entry code saves only the registers that a
-//! handler may change. The few calls that need all of them stand on lists of their own (FULL_FRAME) and run in a
-//! second step.
+//! by name, except for one that C libraries try and do without. The entry code saves only the registers that a handler may
+//! change. The few calls that need all of them stand on lists of their own (FULL_FRAME) and run in a second step.
 
 #![no_std]
 #![cfg(target_os = "none")]
@@ -18,13 +17,14 @@ use hal::UserFrame;
 
 pub use self::call::{Args, Handler};
 pub use self::errno::Errno;
-pub use self::process::exec_init;
+pub use self::exec::exec_init;
 
 mod call;
 mod credentials;
 mod dir;
 mod errno;
 mod eventfd;
+mod exec;
 mod file;
 mod fsutil;
 mod futex;
@@ -47,6 +47,7 @@ mod signal;
 mod socket;
 mod stat;
 mod time;
+mod versioned;
 mod xattr;
 
 /// Length of the table. Linux's numbers for x86-64 end below it; at or above it, calls fail with ENOSYS and are not
@@ -83,7 +84,8 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
 ];
 
 /// The calls that need the full register frame. [`TABLE`] has [`need_full_frame`] in their place.
-const FULL_FRAME: &[&[(u32, Handler)]] = &[process::FULL_FRAME, signal::FULL_FRAME];
+const FULL_FRAME: &[&[(u32, Handler)]] =
+    &[exec::FULL_FRAME, process::FULL_FRAME, signal::FULL_FRAME];
 
 const fn fill(
     mut table: [Handler; TABLE_LEN],
@@ -156,16 +158,13 @@ fn need_full_frame(_: &mut Args) -> Result<u64, Errno> {
     Err(Errno::EFULLFRAME)
 }
 
-/// Calls that every C library tries when it starts and does without. They are absent and not logged.
-const PROBED: [usize; 2] = [
-    abi::raw::general::__NR_rseq as usize,
-    abi::raw::general::__NR_clone3 as usize,
-];
+/// The call that every C library tries when it starts and does without. It is absent and not logged.
+const PROBED: usize = abi::raw::general::__NR_rseq as usize;
 
 #[cold]
 fn unknown(a: &mut Args) -> Result<u64, Errno> {
     let nr = a.error as usize;
-    if PROBED.contains(&nr) {
+    if nr == PROBED {
         return Err(Errno::ENOSYS);
     }
     let bit = 1u64 << (nr % 64);

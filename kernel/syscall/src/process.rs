@@ -1,29 +1,20 @@
-//! Processes: clone(2) and its variants, execve(2), wait4(2), exit(2), resource limits; and uname(2), sysinfo(2),
-//! reboot(2).
-
-use alloc::vec::Vec;
+//! Processes: clone(2) and its variants, wait4(2), exit(2), resource limits; and uname(2), sysinfo(2), reboot(2).
 
 use abi::raw::general as nr;
-use cred::{Cap, MemoryCharge};
-use elfload::AuxInfo;
-use elfload::stack::Strings;
-use hal::uaccess::{self, StrError, UserPtr};
-use hal::{PAGE_SIZE, UserFrame};
-use proc::exec::{self, ExecFailed, PRIVILEGED_STACK};
+use cred::Cap;
+use hal::uaccess::UserPtr;
 use proc::fork::{self, CloneArgs, ForkError};
-use proc::image::{self, ExecError, Manner, Request};
 use proc::rlimit::{Limit, LimitError, Resource};
 use proc::signal::sig;
 use proc::wait4::{self, Children, Event, Kind, Options, WaitError};
-use proc::{UserThreadExt, account, exit, forget_files, ids, own_files, uts, with_fs};
-use task::account::charge_large;
+use proc::{UserThreadExt, exit, forget_files, ids, own_files, uts};
 use task::current::current;
 use task::{sched, time};
-use vfs::ExecFile;
 
 use super::credentials::require;
 use super::errno::Errno;
 use super::time::rusage;
+use super::versioned;
 use crate::call::{Args, Handler};
 
 /// The calls of this file.
@@ -48,11 +39,11 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 /// The calls that copy or replace the full register frame.
 pub const FULL_FRAME: &[(u32, Handler)] = &[
     (nr::__NR_clone, clone),
+    (nr::__NR_clone3, clone3),
     (nr::__NR_fork, |a| make(a, 0)),
     (nr::__NR_vfork, |a| {
         make(a, u64::from(nr::CLONE_VM | nr::CLONE_VFORK))
     }),
-    (nr::__NR_execve, execve),
 ];
 
 impl From<ForkError> for Errno {
@@ -78,6 +69,80 @@ fn clone(a: &mut Args) -> Result<u64, Errno> {
         tls: a.get(4),
     };
     Ok(fork::clone(&args, a)?.into())
+}
+
+/// The words of `struct clone_args`.
+mod word {
+    pub const FLAGS: usize = 0;
+    pub const CHILD_TID: usize = 2;
+    pub const PARENT_TID: usize = 3;
+    pub const EXIT_SIGNAL: usize = 4;
+    pub const STACK: usize = 5;
+    pub const STACK_SIZE: usize = 6;
+    pub const TLS: usize = 7;
+    pub const SET_TID: usize = 8;
+    pub const SET_TID_SIZE: usize = 9;
+    pub const CGROUP: usize = 10;
+    /// Words of the structure.
+    pub const COUNT: usize = 11;
+}
+
+/// clone3(2). There are no cgroups, so no descriptor is one of a cgroup; and no caller may choose the child's tid, which needs a
+/// privilege in Linux, too.
+fn clone3(a: &mut Args) -> Result<u64, Errno> {
+    let first = u64::from(nr::CLONE_ARGS_SIZE_VER0);
+    let w: [u64; word::COUNT] = versioned::read(a.get(0), a.get(1), first)?;
+    let (flags, exit_signal) = (w[word::FLAGS], w[word::EXIT_SIGNAL]);
+    // As in Linux: one for each nested namespace, up to 32.
+    let tids = w[word::SET_TID_SIZE];
+    if tids > 32 || (tids == 0) != (w[word::SET_TID] == 0) || exit_signal > u64::from(sig::MAX) {
+        return Err(Errno::EINVAL);
+    }
+    if flags & nr::CLONE_INTO_CGROUP != 0 && w[word::CGROUP] > i32::MAX as u64 {
+        return Err(Errno::EINVAL);
+    }
+    check_flags(flags, exit_signal)?;
+    let (stack, stack_size) = (w[word::STACK], w[word::STACK_SIZE]);
+    if (stack == 0) != (stack_size == 0) {
+        return Err(Errno::EINVAL);
+    }
+    let stack_end = stack.checked_add(stack_size);
+    let stack_end = stack_end
+        .filter(|&end| end <= hal::USER_END)
+        .ok_or(Errno::EINVAL)?;
+    match tids {
+        0 => {}
+        1 => return Err(Errno::EPERM),
+        _ => return Err(Errno::EINVAL),
+    }
+    if flags & nr::CLONE_INTO_CGROUP != 0 {
+        return Err(Errno::EBADF);
+    }
+    let args = CloneArgs {
+        flags,
+        exit_signal: exit_signal as u8,
+        stack: stack_end,
+        parent_tid: w[word::PARENT_TID],
+        child_tid: w[word::CHILD_TID],
+        tls: w[word::TLS],
+    };
+    Ok(fork::clone(&args, a)?.into())
+}
+
+/// Checks what clone3(2) refuses and clone(2) does not.
+///
+/// # Errors
+/// EINVAL.
+fn check_flags(flags: u64, exit_signal: u64) -> Result<(), Errno> {
+    let any = |bits: u32| flags & u64::from(bits) != 0;
+    let known = u64::from(u32::MAX) | nr::CLONE_CLEAR_SIGHAND | nr::CLONE_INTO_CGROUP;
+    // The byte of the exit signal has a field of its own.
+    let misplaced = nr::CLONE_DETACHED | nr::CSIGNAL & !nr::CLONE_NEWTIME;
+    let bad = flags & !known != 0
+        || any(misplaced)
+        || any(nr::CLONE_SIGHAND) && flags & nr::CLONE_CLEAR_SIGHAND != 0
+        || any(nr::CLONE_THREAD | nr::CLONE_PARENT) && exit_signal != 0;
+    if bad { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
 fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
@@ -115,165 +180,6 @@ fn unshare(a: &mut Args) -> Result<u64, Errno> {
         }
     }
     Ok(0)
-}
-
-/// Linux's MAX_ARG_STRLEN: the longest argument in bytes, with its NUL.
-const ARG_MAX: usize = 128 << 10;
-/// Bytes that arguments and environment together may always have, however small the stack's limit is.
-const ARGS_MIN: u64 = 128 << 10;
-/// Most bytes that arguments and environment together may have: three quarters of Linux's default stack.
-const ARGS_MAX: u64 = 6 << 20;
-
-/// Reads a vector of strings, which a null pointer ends, from user memory. Address 0 stands for an empty vector.
-/// `limit` is the space for the strings in bytes. Also returns the charge for their memory, if that is more than a
-/// page.
-///
-/// # Errors
-/// EFAULT, E2BIG, ENOMEM.
-fn read_strings(addr: u64, limit: usize) -> Result<(Strings, MemoryCharge), Errno> {
-    let mut strings = Strings::new();
-    let (mut room, mut charge) = (PAGE_SIZE, MemoryCharge::NONE);
-    if addr == 0 {
-        return Ok((strings, charge));
-    }
-    for i in 0.. {
-        let at: u64 = UserPtr::new(addr).add(i).read()?;
-        if at == 0 {
-            break;
-        }
-        let s = uaccess::read_cstr(at, ARG_MAX).map_err(|e| match e {
-            StrError::Fault => Errno::EFAULT,
-            StrError::TooLong => Errno::E2BIG,
-            StrError::NoMemory => Errno::ENOMEM,
-        })?;
-        strings
-            .push(&s, limit)
-            .map_err(|e| Errno::from(ExecError::from(e)))?;
-        if strings.room() > room {
-            room = strings.room();
-            charge = charge_large(room);
-        }
-    }
-    Ok((strings, charge))
-}
-
-/// execve(2). As on Linux, EAGAIN if the caller has changed to a user with too many threads (RLIMIT_NPROC). If it succeeds, the
-/// registers in `a` are the new program's.
-fn execve(a: &mut Args) -> Result<u64, Errno> {
-    let path = uaccess::read_cstr(a.get(0), uaccess::PATH_MAX).map_err(|e| match e {
-        StrError::Fault => Errno::EFAULT,
-        StrError::TooLong => Errno::ENAMETOOLONG,
-        StrError::NoMemory => Errno::ENOMEM,
-    })?;
-    if !account::may_exec(&current()) {
-        return Err(Errno::EAGAIN);
-    }
-    let limit = argument_limit();
-    let (mut argv, _argv_charge) = read_strings(a.get(1), limit)?;
-    // Both together have that much.
-    let (envp, _envp_charge) = read_strings(a.get(2), limit.saturating_sub(argv.footprint()))?;
-    if argv.count() == 0 {
-        // A program may rely on its own name being there; Linux adds an empty one, too.
-        argv.push(b"", limit)
-            .map_err(|e| Errno::from(ExecError::from(e)))?;
-    }
-    let file = image::open(&path)?;
-    run(file, path, argv, envp, a)?;
-    Ok(0)
-}
-
-fn argument_limit() -> usize {
-    let stack = current().process().rlimit(Resource::Stack);
-    (stack / 4).clamp(ARGS_MIN, ARGS_MAX) as usize
-}
-
-/// Makes the calling process run a program. `frame` receives its first registers.
-///
-/// # Errors
-/// As for execve(2); the old program goes on.
-fn run(
-    file: ExecFile,
-    path: Vec<u8>,
-    argv: Strings,
-    envp: Strings,
-    frame: &mut UserFrame,
-) -> Result<(), Errno> {
-    let me = current();
-    let p = me.process();
-    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(&path).to_vec();
-    let limit = argument_limit().saturating_sub(envp.footprint());
-    let found = image::find(Request {
-        file,
-        name: path,
-        argv,
-        envp,
-        limit,
-    })?;
-    // Until the program runs.
-    let mut unshared = None;
-    let after = me.cred().after_exec(found.file().set_ids(), || {
-        unshared = with_fs(|fs| fs.keep_unshared()).flatten();
-        unshared.is_none()
-    });
-    let (hwcap, hwcap2) = hal::hwcap();
-    let aux = AuxInfo {
-        uid: after.cred.uid.into(),
-        euid: after.cred.euid.into(),
-        gid: after.cred.gid.into(),
-        egid: after.cred.egid.into(),
-        secure: after.secure,
-        hwcap,
-        hwcap2,
-        ..AuxInfo::default()
-    };
-    let [stack, space_limit, data_limit] =
-        p.rlimits([Resource::Stack, Resource::As, Resource::Data]);
-    let loaded = found.load(&Manner {
-        stack_limit: if after.secure {
-            stack.min(PRIVILEGED_STACK)
-        } else {
-            stack
-        },
-        space_limit,
-        data_limit,
-        shake: after.plain_layout || p.randomize(),
-        aux,
-    })?;
-    match exec::commit(loaded, &name, after, frame) {
-        Ok(()) => Ok(()),
-        Err(ExecFailed::NoMemory) => Err(Errno::ENOMEM),
-        // The thread dies before it could see this.
-        Err(ExecFailed::Dying) => Err(Errno::EINTR),
-    }
-}
-
-/// The environment that Linux gives init, before what the command line adds.
-const INIT_ENV: [&[u8]; 2] = [b"HOME=/", b"TERM=linux"];
-
-/// Makes the calling thread, whose process has no address space yet, run init; returns init's first registers.
-///
-/// # Errors
-/// As for execve(2).
-pub fn exec_init(path: &[u8], args: &[Vec<u8>], env: &[Vec<u8>]) -> Result<UserFrame, Errno> {
-    let limit = ARGS_MAX as usize;
-    let gather = |front: &[&[u8]], rest: &[Vec<u8>]| {
-        let mut s = Strings::new();
-        for word in front.iter().copied().chain(rest.iter().map(Vec::as_slice)) {
-            s.push(word, limit)
-                .map_err(|e| Errno::from(ExecError::from(e)))?;
-        }
-        Ok::<Strings, Errno>(s)
-    };
-    let mut frame = UserFrame::new_user(0, 0);
-    let envp = gather(&INIT_ENV, env)?;
-    run(
-        image::open(path)?,
-        path.to_vec(),
-        gather(&[path], args)?,
-        envp,
-        &mut frame,
-    )?;
-    Ok(frame)
 }
 
 impl From<WaitError> for Errno {

@@ -291,6 +291,7 @@ pub fn execute(path: &str, args: &[&str], env: &[&str]) -> Result<UserFrame, Ref
     let request = Request {
         file: image::open(path.as_bytes()).map_err(|e| Refused::Exec(ExecError::File(e)))?,
         name: path.as_bytes().to_vec(),
+        hidden: false,
         argv: strings(args),
         envp: strings(env),
         limit: 1 << 20,

@@ -9,6 +9,7 @@ mod harness;
 mod accounts;
 mod affinity;
 mod births;
+mod clone3;
 mod creds;
 mod details;
 mod device;
@@ -50,6 +51,7 @@ const SUBJECTS: &[&[Test]] = &[
     accounts::TESTS,
     affinity::TESTS,
     births::TESTS,
+    clone3::TESTS,
     creds::TESTS,
     details::TESTS,
     device::TESTS,
