@@ -1,14 +1,9 @@
 //! Calls on descriptors: opening, reading, writing, seeking, duplicating, fcntl(2).
 
-use alloc::sync::Arc;
-
 use abi::raw::general as nr;
-use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use proc::UserThreadExt;
-use proc::signal::{self, sig};
 use task::current::current;
-use vfs::error::FsError;
 use vfs::fdtable::NR_OPEN;
 use vfs::file::{File, FileRef, Kind, Whence, o};
 use vfs::inode::Node;
@@ -17,8 +12,8 @@ use vfs::{open, regular};
 
 use super::errno::Errno;
 use super::fsutil::{
-    Caller, Slot, at, fault, fd_limit, file, install, real_file, user_path, user_range,
-    user_ranges, with_files, written,
+    Caller, Slot, at, fd_limit, file, install, real_file, user_path, user_range, user_ranges,
+    with_files, written,
 };
 use crate::call::{Args, Handler};
 
@@ -68,8 +63,6 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_sync_file_range, sync_file_range),
     (nr::__NR_fadvise64, fadvise),
     (nr::__NR_readahead, readahead),
-    (nr::__NR_sendfile, sendfile),
-    (nr::__NR_copy_file_range, copy_file_range),
 ];
 
 /// Flags that open and openat interpret; they ignore others, as on Linux, and openat2 refuses them.
@@ -173,7 +166,7 @@ fn write(a: &mut Args) -> Result<u64, Errno> {
 }
 
 /// Checks a file position from a program: EINVAL if it is negative.
-fn position(raw: u64) -> Result<u64, Errno> {
+pub(super) fn position(raw: u64) -> Result<u64, Errno> {
     if raw > i64::MAX as u64 {
         Err(Errno::EINVAL)
     } else {
@@ -435,170 +428,4 @@ fn readahead(a: &mut Args) -> Result<u64, Errno> {
         Kind::Regular(_) => Ok(0),
         _ => Err(Errno::EINVAL),
     }
-}
-
-/// Most bytes that are copied from file to file in one step.
-const STEP: usize = regular::BUFFER;
-
-/// Copies up to `count` bytes from one file to another; returns the number of bytes. `from` and `to` are positions,
-/// which the call advances; `None` stands for the file's own position. It ends early at the end of the input, at a signal, and
-/// at an error, which it returns only if nothing has been copied. May sleep.
-fn splice(
-    input: &File,
-    from: &mut Option<u64>,
-    output: &File,
-    to: &mut Option<u64>,
-    count: usize,
-) -> Result<usize, FsError> {
-    let mut page = regular::page_buffer()?;
-    let mut done = 0;
-    while done < count {
-        let want = STEP.min(count - done);
-        let mut buf = IoBuf::Fill(&mut page[..want]);
-        let got = match *from {
-            Some(pos) => input.read_at(&mut buf, pos),
-            None => input.read(&mut buf),
-        };
-        let got = match got {
-            Ok(0) => break,
-            Ok(n) => n,
-            Err(e) if done == 0 => return Err(e),
-            Err(_) => break,
-        };
-        let mut buf = IoBuf::Drain(&page[..got]);
-        let put = match *to {
-            Some(pos) => output.write_at(&mut buf, pos),
-            None => output.write(&mut buf),
-        };
-        let put = match put {
-            Ok(n) => n,
-            Err(e) => {
-                unread(input, from.is_none(), got);
-                if done == 0 {
-                    return Err(e);
-                }
-                // The call returns the bytes that went through, so no later code raises SIGPIPE.
-                if e == FsError::BrokenPipe {
-                    signal::raise(sig::PIPE);
-                }
-                break;
-            }
-        };
-        done += put;
-        for pos in [&mut *from, &mut *to].into_iter().flatten() {
-            *pos += put as u64;
-        }
-        if put < got {
-            unread(input, from.is_none(), got - put);
-            break;
-        }
-        if current().signal_pending() {
-            break;
-        }
-    }
-    Ok(done)
-}
-
-/// Moves the file's own position back by `bytes`, which were read and not written, if the call uses it (`own`).
-fn unread(input: &File, own: bool, bytes: usize) {
-    if own {
-        // The input is seekable: sendfile and copy_file_range refuse others.
-        let _ = input.seek(-(bytes as i64), Whence::Cur);
-    }
-}
-
-/// sendfile(2), from a file that can seek to any that is not open with O_APPEND. If the new position cannot be written it fails
-/// with EFAULT, although the bytes have been copied.
-fn sendfile(a: &mut Args) -> Result<u64, Errno> {
-    let output = real_file(a.int(0))?;
-    let input = real_file(a.int(1))?;
-    if !input.readable() || !output.writable() {
-        return Err(Errno::EBADF);
-    }
-    if a.get(2) != 0 && !input.ops().seekable() {
-        return Err(Errno::ESPIPE);
-    }
-    let mappable = matches!(
-        input.kind,
-        Kind::Regular(_) | Kind::Other(_) | Kind::Device(_)
-    );
-    if !mappable || !input.ops().seekable() || output.flags() & o::APPEND != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let at = UserPtr::<u64>::new(a.get(2));
-    // Both positions are read before the transfer and set after it: input and output may be the same open file, and
-    // then each end still counts its own.
-    let own = |f: &File| f.with_pos(|pos| *pos);
-    let mut from = Some(if at.is_null() {
-        own(&input)
-    } else {
-        position(at.read().map_err(fault)?)?
-    });
-    let mut to = output.ops().seekable().then(|| own(&output));
-    let count = a.size(3).min(super::fsutil::RW_MAX);
-    let moved = written(splice(&input, &mut from, &output, &mut to, count))?;
-    if moved > 0
-        && let Some(to) = to
-    {
-        output.with_pos(|pos| *pos = to);
-    }
-    if let Some(from) = from {
-        if !at.is_null() {
-            at.write(&from).map_err(fault)?;
-        } else if moved > 0 {
-            input.with_pos(|pos| *pos = from);
-        }
-    }
-    Ok(moved)
-}
-
-/// copy_file_range(2), between regular files. EINVAL if the two ranges of one file overlap. If a new position cannot be written
-/// it fails with EFAULT, although the bytes have been copied.
-fn copy_file_range(a: &mut Args) -> Result<u64, Errno> {
-    let (input, output) = (real_file(a.int(0))?, real_file(a.int(2))?);
-    if a.uint(5) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    if matches!(input.kind, Kind::Dir(_)) || matches!(output.kind, Kind::Dir(_)) {
-        return Err(Errno::EISDIR);
-    }
-    if !input.readable() || !output.writable() || output.flags() & o::APPEND != 0 {
-        return Err(Errno::EBADF);
-    }
-    let (Kind::Regular(_), Kind::Regular(_)) = (&input.kind, &output.kind) else {
-        return Err(Errno::EINVAL);
-    };
-    let (from_at, to_at) = (UserPtr::<u64>::new(a.get(1)), UserPtr::<u64>::new(a.get(3)));
-    let given = |p: UserPtr<u64>| -> Result<Option<u64>, Errno> {
-        if p.is_null() {
-            Ok(None)
-        } else {
-            Ok(Some(position(p.read().map_err(fault)?)?))
-        }
-    };
-    let (mut from, mut to) = (given(from_at)?, given(to_at)?);
-    for pos in [from, to].into_iter().flatten() {
-        pos.checked_add(a.get(4)).ok_or(Errno::EOVERFLOW)?;
-    }
-    let mut count = a.size(4).min(super::fsutil::RW_MAX);
-    if let (Some(x), Some(y)) = (input.inode(), output.inode())
-        && Arc::ptr_eq(x, y)
-    {
-        let x = from.unwrap_or_else(|| input.with_pos(|p| *p));
-        let y = to.unwrap_or_else(|| output.with_pos(|p| *p));
-        // Bytes beyond the end of the file are not copied, so they do not count as overlapping.
-        let rest = input.ops().end(&input).unwrap_or(0).saturating_sub(x);
-        count = count.min(usize::try_from(rest).unwrap_or(usize::MAX));
-        if x.abs_diff(y) < count as u64 {
-            return Err(Errno::EINVAL);
-        }
-    }
-    let moved = written(splice(&input, &mut from, &output, &mut to, count))?;
-    if let Some(pos) = from {
-        from_at.write(&pos).map_err(fault)?;
-    }
-    if let Some(pos) = to {
-        to_at.write(&pos).map_err(fault)?;
-    }
-    Ok(moved)
 }

@@ -45,6 +45,7 @@ mod process;
 mod sched;
 mod signal;
 mod socket;
+mod splice;
 mod stat;
 mod time;
 mod versioned;
@@ -78,6 +79,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     sched::HANDLERS,
     signal::HANDLERS,
     socket::HANDLERS,
+    splice::HANDLERS,
     stat::HANDLERS,
     time::HANDLERS,
     xattr::HANDLERS,

@@ -164,7 +164,6 @@ pub const LONG_FILES: &[Entry] = &[
         "a test for each operation",
     ),
     ("vm/src/map/tree.rs", "", 680, "one data structure"),
-    ("syscall/src/file.rs", "", 610, "a handler for each call"),
     ("syscall/src/mm.rs", "", 770, "a handler for each call"),
     (
         "abitest/mm.rs",

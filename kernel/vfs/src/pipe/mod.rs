@@ -10,6 +10,7 @@ pub(super) mod end;
 mod limits;
 pub(super) mod open;
 mod ring;
+pub mod splice;
 pub(super) mod state;
 mod transfer;
 

@@ -33,8 +33,11 @@ pub struct Ring {
     store: Store,
     read: usize,
     len: usize,
-    /// The most bytes that it may hold; a multiple of [`PAGE`].
-    limit: usize,
+    /// The most bytes that it may hold; a multiple of [`PAGE`], and 2 GiB at most.
+    limit: u32,
+    /// A thread is moving the first bytes elsewhere and has not taken them out yet: nobody else reads meanwhile, see
+    /// [`splice`](super::splice).
+    pub front_held: bool,
     /// Bytes of the buffers and of the array of pages: little more than the limit, which is 2 GiB at most.
     held: u32,
     /// Bytes charged besides: of the pipe and its open files.
@@ -56,7 +59,8 @@ impl Ring {
             store: Store::None,
             read: 0,
             len: 0,
-            limit,
+            limit: limit as u32,
+            front_held: false,
             held: 0,
             around: 0,
             charge: MemoryCharge::NONE,
@@ -67,7 +71,7 @@ impl Ring {
     pub fn begin(&mut self, payer: Payer, more: usize, limit: usize) {
         self.around = more as u32;
         self.charge = MemoryCharge::new(payer, self.due());
-        self.limit = limit;
+        self.limit = limit as u32;
     }
 
     /// Bytes to be charged.
@@ -90,12 +94,12 @@ impl Ring {
 
     /// Bytes that can still be written.
     pub fn room(&self) -> usize {
-        self.limit - self.len
+        self.limit() - self.len
     }
 
     /// The most bytes that it may hold.
     pub fn limit(&self) -> usize {
-        self.limit
+        self.limit as usize
     }
 
     /// Drops the content and all buffers but a small one, ends the charge, and sets the limit.
@@ -103,7 +107,7 @@ impl Ring {
         self.charge = MemoryCharge::NONE;
         self.read = 0;
         self.len = 0;
-        self.limit = limit;
+        self.limit = limit as u32;
         if let Store::Pages(_) = self.store {
             self.store = Store::None;
             self.held = 0;
@@ -112,7 +116,7 @@ impl Ring {
 
     /// Drops the content and all buffers, and ends the charge.
     pub fn release(&mut self) {
-        self.reset(self.limit);
+        self.reset(self.limit());
         self.store = Store::None;
         self.held = 0;
     }
@@ -141,7 +145,7 @@ impl Ring {
         self.held = (list + self.len.div_ceil(PAGE) * PAGE) as u32;
         self.store = Store::Pages(pages);
         self.read = 0;
-        self.limit = limit;
+        self.limit = limit as u32;
         Ok(())
     }
 
@@ -158,7 +162,7 @@ impl Ring {
                 moved
             }
             _ => {
-                self.limit = limit;
+                self.limit = limit as u32;
                 Ok(())
             }
         }
@@ -193,8 +197,8 @@ impl Ring {
                 self.read = 0;
                 self.held = SMALL as u32;
             }
-            Store::None => self.promote(self.limit)?,
-            Store::Small(b) if self.len + want > b.len() => self.promote(self.limit)?,
+            Store::None => self.promote(self.limit())?,
+            Store::Small(b) if self.len + want > b.len() => self.promote(self.limit())?,
             _ => {}
         }
         if let Store::Pages(p) = &mut self.store {
@@ -274,6 +278,27 @@ impl Ring {
         self.wrap();
         self.settle();
         Ok(done)
+    }
+
+    /// Copies the first bytes to `out`, as many as there are and as fit; returns their number. They stay.
+    pub fn peek(&self, out: &mut [u8]) -> usize {
+        let n = out.len().min(self.len);
+        let mut done = 0;
+        while done < n {
+            let piece = self.front(done);
+            let step = piece.len().min(n - done);
+            out[done..done + step].copy_from_slice(&piece[..step]);
+            done += step;
+        }
+        n
+    }
+
+    /// Drops the first `n` bytes, which are there.
+    pub fn drop_front(&mut self, n: usize) {
+        self.read += n;
+        self.len -= n;
+        self.wrap();
+        self.settle();
     }
 
     /// Keeps the read position within the store, and frees pages if the ring is empty.

@@ -91,14 +91,14 @@ impl Pipe {
             .map_or_else(|now| now, |_| fresh)
     }
 
-    fn wake_readers(&self) {
+    pub(super) fn wake_readers(&self) {
         if !self.readers.is_empty() {
             self.readers.wake_one();
         }
         self.wake_pollers();
     }
 
-    fn wake_writers(&self) {
+    pub(super) fn wake_writers(&self) {
         if !self.writers.is_empty() {
             self.writers.wake_one();
         }
@@ -111,12 +111,16 @@ impl Pipe {
         }
     }
 
-    /// Tries to read; `None` if the caller must wait, 0 if the pipe is empty and has no writer. Holds the pipe's lock while it
+    /// Tries to read; `None` if the caller must wait, 0 if the pipe is empty and has no writer. It must wait, too, while the first
+    /// bytes are held. Holds the pipe's lock while it
     /// copies, and may sleep. Fails with `Fault` if nothing could be copied.
     pub(super) fn try_read(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
         let mut s = self.state.lock();
         if s.ring.len() == 0 {
             return Ok((s.writers == 0).then_some(0));
+        }
+        if s.ring.front_held {
+            return Ok(None);
         }
         // Writers are woken only when there is room again for any write that is made as a whole.
         let tight = s.ring.room() < PIPE_BUF;

@@ -33,6 +33,7 @@ mod reports;
 mod rights;
 mod signals;
 mod superpages;
+mod splices;
 mod system;
 mod time;
 mod tmpfs;
@@ -44,6 +45,7 @@ const SUBJECTS: &[&[Test]] = &[
     fault::TESTS,
     process::TESTS,
     signals::TESTS,
+    splices::TESTS,
     pipes::TESTS,
     futex::TESTS,
     events::TESTS,
