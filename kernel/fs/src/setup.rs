@@ -17,7 +17,7 @@ use vfs::setattr::NewMode;
 use vfs::superblock::FsKind;
 use vfs::tmpfs::{self, Settings, What};
 use vfs::walk::{Walk, Want};
-use vfs::{devices, open, quota};
+use vfs::{devices, memfd, open, quota};
 
 use super::initramfs::{self, UnpackError};
 use super::procfs;
@@ -49,6 +49,7 @@ pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
         quota::resize(limit, u64::from(u32::MAX)).map_err(UnpackError::Setup)?;
     }
     context::mount_root(fs).map_err(UnpackError::Setup)?;
+    memfd::mount().map_err(UnpackError::Setup)?;
     if let Some(image) = initrd.bytes {
         initramfs::unpack(image)?;
         mem::release_initrd();

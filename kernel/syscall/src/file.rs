@@ -329,6 +329,7 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
         | nr::F_OFD_GETLK
         | nr::F_OFD_SETLK
         | nr::F_OFD_SETLKW => super::lock::control(fd, &f, cmd, arg),
+        nr::F_ADD_SEALS | nr::F_GET_SEALS => super::memfd::control(&f, cmd, arg),
         _ => Err(Errno::EINVAL),
     }
 }

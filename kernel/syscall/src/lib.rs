@@ -32,6 +32,7 @@ mod ids;
 mod ioctl;
 mod klog;
 mod lock;
+mod memfd;
 mod mempolicy;
 mod mlock;
 mod mm;
@@ -66,6 +67,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     ioctl::HANDLERS,
     klog::HANDLERS,
     lock::HANDLERS,
+    memfd::HANDLERS,
     mempolicy::HANDLERS,
     mlock::HANDLERS,
     mm::HANDLERS,

@@ -14,6 +14,7 @@ use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};
 
 use super::errno::{Errno, vm as errno};
 use super::fsutil::real_file;
+use super::memfd::may_map;
 use super::mlock::{is_locked, lock_by_default, may_lock, may_lock_any};
 use crate::call::{Args, Handler};
 
@@ -100,8 +101,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     }
     let len = pages(len).filter(|&l| l <= USER_END).ok_or(Errno::ENOMEM)?;
     if flags & nr::MAP_HUGETLB != 0 {
-        // There is neither a file system of huge pages nor a pool of them. A file is therefore of the wrong kind, and
-        // the pool is always empty.
+        // There is no file system of huge pages, so a file is of the wrong kind; and the pool of them is always empty.
         return Err(if anonymous {
             Errno::ENOMEM
         } else {
@@ -122,7 +122,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     if kind.contains(EntryFlags::LOCKED) {
         may_lock(&*space()?, len, None, Errno::EAGAIN)?;
     }
-    let (object, maxprot) = match &file {
+    let (object, mut maxprot) = match &file {
         None => (None, Prot::all()),
         Some(file) => {
             let end = offset.checked_add(len).filter(|&end| end <= FILE_END);
@@ -144,6 +144,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         !shared && !kind.contains(EntryFlags::GROWSDOWN) && prot.contains(Prot::WRITE),
         replaced.then_some(addr),
     );
+    let mappable = result.and_then(|()| may_map(file.as_ref(), shared, prot, &mut maxprot));
     let source = match &object {
         Some(object) => Source::Object(object, offset),
         None => Source::Anon,
@@ -157,7 +158,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         place,
         source,
     };
-    let at = result.and_then(|()| in_space(|space| space.map(mem::vm(), &args)));
+    let at = mappable.and_then(|_kept| in_space(|space| space.map(mem::vm(), &args)));
     if let Some(object) = object {
         object.release(mem::vm());
     }
@@ -710,7 +711,7 @@ fn brk(a: &mut Args) -> Result<u64, Errno> {
     let me = proc::current();
     let process = me.process();
     let now = process.brk();
-    // Without the lock: only execve changes the start of the heap, and it does so when no other thread is left.
+    // Without the lock: only execve, of a process with one thread, changes the start of the heap.
     if want < now.start || want > USER_END {
         return Ok(now.end);
     }

@@ -43,6 +43,18 @@ pub mod mode {
     pub const PERM: u32 = 0o7777;
 }
 
+/// Seals of F_ADD_SEALS, without their prefix `F_SEAL_`; the names are those of fcntl(2).
+#[expect(missing_docs, reason = "Linux's names: seals of a file")]
+pub mod seal {
+    pub const SEAL: u32 = 1;
+    pub const SHRINK: u32 = 2;
+    pub const GROW: u32 = 4;
+    pub const WRITE: u32 = 8;
+    pub const FUTURE_WRITE: u32 = 16;
+    /// All of them.
+    pub const ALL: u32 = SEAL | SHRINK | GROW | WRITE | FUTURE_WRITE;
+}
+
 /// The largest size of a file, in bytes: what the index of an object reaches.
 pub const MAX_SIZE: u64 = (u32::MAX as u64) << 12;
 
@@ -169,6 +181,8 @@ pub struct Inode {
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
+    /// The seals of a regular file, see [`seals`](super::seals). Atomic; set under [`Inode::lock`].
+    seals: AtomicU32,
     /// The count of names. Atomic; falls only under the lock of the directory that has held a name, once no lookup finds that one.
     pub links: Links,
     /// The device that a device node names. Constant.
@@ -247,6 +261,7 @@ impl Inode {
             mode: AtomicU32::new(new.mode),
             uid: AtomicU32::new(new.uid),
             gid: AtomicU32::new(new.gid),
+            seals: AtomicU32::new(seal::SEAL),
             links: Links::new(nlink),
             rdev: new.rdev,
             charge: new.charge,
@@ -290,6 +305,16 @@ impl Inode {
     pub fn looks_like(&self, other: &Inode) -> bool {
         let look = |inode: &Inode| (inode.ino, inode.mode(), inode.uid(), inode.gid());
         look(self) == look(other)
+    }
+
+    /// The bits of `seal` that are set.
+    pub fn seals(&self) -> u32 {
+        self.seals.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the seals. The caller holds [`Inode::lock`], or nobody else knows the file yet.
+    pub(super) fn set_seals(&self, seals: u32) {
+        self.seals.store(seals, Ordering::Relaxed);
     }
 
     /// The count of names.

@@ -7,7 +7,7 @@
 //!   [`context`] has a process's root and working directory;
 //! - [`exec`] opens programs, and [`exec_cache`] caches those that are executed often; [`contents`] takes a file out of it
 //!   that is written or removed;
-//! - [`tmpfs`] and [`regular`] implement files in memory, [`pipe`] pipes; [`dynamic`] is the base of the file systems whose
+//! - [`tmpfs`] and [`regular`] implement files in memory, [`memfd`] makes some without a name, [`seals`] forbids their changes; [`pipe`] pipes; [`dynamic`] is the base of the file systems whose
 //!   content is made on demand; [`devices`] opens devices;
 //! - [`leftover`] frees later what takes too long to free at once, and [`kept`] keeps pages that are still shown;
 //! - [`rights`] says what credentials permit; [`setattr`] changes owners and permissions; [`protect`] restricts links and
@@ -19,8 +19,8 @@
 //! 2. what holds one another: [`inode`], [`dentry`], [`dynamic`], [`superblock`], [`place`];
 //! 3. rules about these: [`rights`], [`setattr`], [`protect`], [`rename`], [`ancestry`]; and [`full_name`];
 //! 4. [`opened`], [`mod@file`], and what keeps open files: [`fdtable`], [`exec_cache`];
-//! 5. [`contents`] and the operations of each kind of file ([`regular`], [`dirfile`]), [`mount`], [`context`], [`walk`],
-//!    [`tmpfs`], [`open`], [`exec`].
+//! 5. [`contents`], [`seals`] and the operations of each kind of file ([`regular`], [`dirfile`]), [`mount`], [`context`], [`walk`],
+//!    [`tmpfs`], [`memfd`], [`open`], [`exec`].
 //!
 //! The order of locks: file position, mount table, renames, directory, exec cache, inode, fifo, pipe; then those of the VM.
 
@@ -51,6 +51,7 @@ pub mod kept;
 pub mod leftover;
 pub mod lock;
 pub mod lost;
+pub mod memfd;
 pub mod mount;
 pub mod name_hash;
 pub mod open;
@@ -64,6 +65,7 @@ pub mod quota;
 pub mod regular;
 pub mod rename;
 pub mod rights;
+pub mod seals;
 pub mod setattr;
 pub mod socket;
 pub mod superblock;

@@ -193,6 +193,27 @@ pub fn attach(
     Ok(mount)
 }
 
+/// A mount of a whole file system that is seen nowhere in the tree. Takes the mount table's lock, for its id.
+pub fn hidden(fs: Arc<Super>, source: String) -> MountRef {
+    let id = {
+        let mut c = TABLE_LOCK.lock();
+        c.next_id += 1;
+        c.next_id - 1
+    };
+    let root = fs.root.clone();
+    let mount = Mount {
+        id,
+        fs,
+        root,
+        over: None,
+        source,
+        flags: AtomicU32::new(0),
+        leaving: AtomicBool::new(false),
+        pages: None,
+    };
+    PerCpuRef::new(hal::cpu::count(), mount)
+}
+
 /// Fails if nothing can be mounted on `over`, before a mount is made for it. The place may have been removed, or be removed
 /// afterwards.
 fn may_attach(c: &Changes, over: Option<&Path>) -> Result<()> {

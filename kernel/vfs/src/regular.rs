@@ -14,6 +14,7 @@ use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Inode, MAX_SIZE, Use};
 use super::opened::Regular;
+use super::seals;
 use super::setattr::drop_privileges;
 use super::upcalls;
 
@@ -47,10 +48,11 @@ impl Regular {
         Ok(object)
     }
 
-    /// Writes at `pos`. The caller holds [`Inode::lock`]. Fails as [`writable_from`] and [`copy_in`] do; after an error of the
+    /// Writes at `pos`. The caller holds [`Inode::lock`]. Fails as [`writable_from`], [`seals::writable`] and [`copy_in`] do; after an error of the
     /// copy, times and set-ID bits have changed.
     fn write_locked(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         buf.limit(writable_from(pos, buf.remaining())?);
+        buf.limit(seals::writable(&self.inode, pos, buf.remaining())?);
         drop_privileges(&self.inode);
         // Before anything is copied: an attempt that finds nothing to copy counts, too.
         self.inode.touch_mtime();
@@ -224,8 +226,8 @@ impl FileOps for Regular {
 /// size stays the same and there are no pages; truncate(2) does not set them then. Takes [`Inode::lock`]. Sleeps.
 ///
 /// # Errors
-/// `TooBig` beyond [`MAX_SIZE`], or, with SIGXFSZ, for a file that grows beyond the process's limit; those of
-/// [`Inode::open_data`] for a write. Nothing has changed.
+/// `TooBig` beyond [`MAX_SIZE`], or, with SIGXFSZ, for a file that grows beyond the process's limit; `Perm` where a seal forbids it;
+/// those of [`Inode::open_data`] for a write. Nothing has changed.
 pub fn truncate(inode: &Inode, size: u64, stamps: bool) -> Result<()> {
     if size > MAX_SIZE {
         return Err(FsError::TooBig);
@@ -240,6 +242,7 @@ pub fn truncate(inode: &Inode, size: u64, stamps: bool) -> Result<()> {
     }
     with_pages(inode, |object| {
         let _lock = inode.lock.lock();
+        seals::may_resize(inode, size)?;
         let old = inode.size();
         let changes = stamps || size != old || object.next_resident(0, u32::MAX).is_some();
         // A smaller size is seen before the pages go, a larger one once what lies there can be accessed.
@@ -315,7 +318,7 @@ fn make_pages(object: &Object, from: u64, end: u64, grow: bool) -> Result<()> {
 /// [`Inode::lock`]. Sleeps.
 ///
 /// # Errors
-/// `TooBig` beyond [`MAX_SIZE`], or, with SIGXFSZ, beyond the process's limit; `NotSupported`; those of [`Inode::open_data`] for
+/// `TooBig` beyond [`MAX_SIZE`], or, with SIGXFSZ, beyond the process's limit; `NotSupported`; `Perm` where a seal forbids it; those of [`Inode::open_data`] for
 /// a write. `NoSpace`, or `Interrupted` if the caller is killed: then what `ZERO_RANGE` has zeroed stays so, and times and set-ID
 /// bits have changed for it.
 pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
@@ -330,6 +333,7 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
     }
     with_pages(inode, |object| {
         let _lock = inode.lock.lock();
+        seals::may_allocate(inode, end, how & (PUNCH_HOLE | ZERO_RANGE) != 0)?;
         // As tmpfs in Linux: pages behind the end count, whether or not the size is to grow.
         let makes_more = how & PUNCH_HOLE == 0 && end > inode.size();
         if makes_more && end > (upcalls::get().file_size_limit)() {

@@ -224,12 +224,26 @@ pub fn create(
     })
 }
 
-/// Creates a file without a name in the file system of `dir`. It can be given a name later unless `exclusive`; otherwise it
+/// Creates a file without a name in the file system of `dir`, for O_TMPFILE.
+///
+/// # Errors
+/// As for [`create_unlisted`].
+pub fn create_nameless(cred: &Cred, dir: &Path, mode: NewMode, exclusive: bool) -> Result<Path> {
+    create_unlisted(cred, dir, b"#tmpfile", mode, exclusive)
+}
+
+/// Creates a file that is in no directory, in the file system of `dir`; /proc shows it as `shown`. It can be given a name later unless `exclusive`; otherwise it
 /// goes with its last reference.
 ///
 /// # Errors
 /// `NotSupported` unless `dir` is a directory in memory; `ReadOnly`; `Access`; `NoSpace`.
-pub fn create_nameless(cred: &Cred, dir: &Path, mode: NewMode, exclusive: bool) -> Result<Path> {
+pub fn create_unlisted(
+    cred: &Cred,
+    dir: &Path,
+    shown: &[u8],
+    mode: NewMode,
+    exclusive: bool,
+) -> Result<Path> {
     let parent = &dir.dentry.inode;
     if !matches!(parent.node, Node::Dir(_)) {
         return Err(FsError::NotSupported);
@@ -242,7 +256,7 @@ pub fn create_nameless(cred: &Cred, dir: &Path, mode: NewMode, exclusive: bool) 
     let fresh = Fresh::inherit(cred, parent, &What::File, mode);
     let inode = make(dir.mount.fs.home(), &What::File, fresh)?;
     inode.set_nameless(!exclusive);
-    let dentry = Dentry::new(Some(dir.dentry.clone()), b"#tmpfile", inode, cred.payer);
+    let dentry = Dentry::new(Some(dir.dentry.clone()), shown, inode, cred.payer);
     dentry.bury();
     Ok(Path {
         mount: dir.mount.clone(),

@@ -24,6 +24,7 @@ mod limits;
 mod locks;
 mod look;
 mod matrix;
+mod memfds;
 mod mm;
 mod names;
 mod pipes;
@@ -64,6 +65,7 @@ const SUBJECTS: &[&[Test]] = &[
     locks::TESTS,
     look::TESTS,
     matrix::TESTS,
+    memfds::TESTS,
     names::TESTS,
     privileges::TESTS,
     reports::TESTS,

@@ -1,0 +1,72 @@
+//! memfd_create(2), and the seals of fcntl(2).
+
+use abi::raw::general as nr;
+use hal::uaccess::{StrError, read_cstr};
+use task::current::current;
+use vfs::file::{File, FileRef, o};
+use vfs::seals::Mappable;
+use vfs::{memfd, seals};
+use vm::MapProt as Prot;
+
+use super::errno::Errno;
+use super::fsutil::install;
+use crate::call::{Args, Handler};
+
+/// The call of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[(nr::__NR_memfd_create, memfd_create)];
+
+/// The longest name in bytes, its final NUL included.
+const NAME_MAX: usize = 250;
+
+/// memfd_create(2). There are no huge pages for files, so MFD_HUGETLB is unknown.
+fn memfd_create(a: &mut Args) -> Result<u64, Errno> {
+    let flags = a.uint(1);
+    if flags & !(nr::MFD_CLOEXEC | nr::MFD_ALLOW_SEALING) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let name = read_cstr(a.get(0), NAME_MAX).map_err(|e| match e {
+        StrError::Fault => Errno::EFAULT,
+        StrError::TooLong => Errno::EINVAL,
+        StrError::NoMemory => Errno::ENOMEM,
+    })?;
+    let sealable = flags & nr::MFD_ALLOW_SEALING != 0;
+    let file = memfd::create(&current().cred(), &name, sealable)?;
+    let cloexec = if flags & nr::MFD_CLOEXEC != 0 {
+        o::CLOEXEC
+    } else {
+        0
+    };
+    Ok(install(file, cloexec)?)
+}
+
+/// F_ADD_SEALS and F_GET_SEALS of fcntl(2).
+pub(super) fn control(file: &File, cmd: u32, arg: u64) -> Result<u64, Errno> {
+    if cmd == nr::F_GET_SEALS {
+        return Ok(seals::get(file)?.into());
+    }
+    // As in Linux, the argument is an unsigned int, and more is refused.
+    let seals = u32::try_from(arg).map_err(|_| Errno::EINVAL)?;
+    seals::add(file, seals)?;
+    Ok(0)
+}
+
+/// Checks the seals of a file that is to be mapped, if it is as shared; `most` loses what mprotect must not permit later. What is returned is
+/// to be kept until the mapping is made.
+///
+/// # Errors
+/// EPERM where a seal forbids it.
+pub(super) fn may_map<'a>(
+    file: Option<&'a FileRef>,
+    shared: bool,
+    prot: Prot,
+    most: &mut Prot,
+) -> Result<Option<Mappable<'a>>, Errno> {
+    let Some(file) = file.filter(|_| shared) else {
+        return Ok(None);
+    };
+    let mappable = seals::admit_mapping(file, prot.contains(Prot::WRITE))?;
+    if !mappable.may_write {
+        *most = most.difference(Prot::WRITE);
+    }
+    Ok(Some(mappable))
+}
