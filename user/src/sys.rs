@@ -68,6 +68,38 @@ pub fn vfork_exec(
     clone_exec(0, 0, path, argv, envp)
 }
 
+/// A restartable sequence of the thread whose registered structure is at `area`: `turns` turns of a loop. False if it was aborted.
+pub fn sequence(area: u64, turns: u64) -> bool {
+    let ended: u64;
+    // SAFETY: `area` is memory that the caller has mapped and registered. The sequence changes registers only, and its abort handler
+    // is in the same block.
+    unsafe {
+        asm!(
+            ".pushsection .data.rseq, \"aw\"",
+            ".balign 32",
+            "3: .long 0, 0",
+            ".quad 2f, 4f - 2f, 5f",
+            ".popsection",
+            "lea {tmp}, [rip + 3b]",
+            "mov [{area} + 8], {tmp}",
+            "2:",
+            "pause",
+            "dec {turns}",
+            "jnz 2b",
+            "mov {tmp}, 1",
+            "4:",
+            "jmp 6f",
+            // The signature.
+            ".long 0x53053053",
+            "5:",
+            "xor {tmp:e}, {tmp:e}",
+            "6:",
+            area = in(reg) area, turns = inout(reg) turns => _, tmp = out(reg) ended,
+        );
+    }
+    ended == 1
+}
+
 /// As [`vfork_exec`], with further flags of clone(2), and the word for CLONE_CHILD_CLEARTID.
 ///
 /// # Errors

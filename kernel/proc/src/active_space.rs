@@ -11,6 +11,7 @@ use mem::Space;
 use task::thread::Thread;
 
 use super::lock;
+use super::process::Process;
 use crate::UserThreadExt;
 
 /// The space that a CPU is in. Used by that CPU alone, with preemption off.
@@ -58,7 +59,8 @@ fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
     if address(place.as_ref()) != at {
         mem::activate(pin, place.as_ref(), space.as_ref());
     }
-    a.at.store(at, Ordering::Relaxed);
+    // Sequentially consistent: see `cpus_in`.
+    a.at.store(at, Ordering::SeqCst);
     let old = core::mem::replace(&mut *place, space);
     drop(place);
     // If this is the last reference, the space has been emptied already, by its last user.
@@ -69,6 +71,14 @@ fn enter(pin: &CpuPin, a: &Active, space: Option<Arc<Space>>) {
 pub(super) fn reenter(t: &Thread) {
     let pin = ksync::pin();
     enter(&pin, active(&pin), t.process().space());
+}
+
+/// The CPUs that may run threads with the memory of `p`. A CPU that is not among them, and later is, has loaded nothing by then that
+/// was stored before the caller's last full fence: it enters the space, which is serialising, and records that with a fence.
+pub fn cpus_in(p: &Process) -> impl Iterator<Item = usize> {
+    let at = p.space_address();
+    let all = ACTIVE.get().expect("set up before any thread");
+    (0..hal::cpu::count()).filter(move |&cpu| all.of(cpu).at.load(Ordering::SeqCst) == at)
 }
 
 /// Makes this CPU leave the space that it is in and enter the kernel's.

@@ -4,7 +4,7 @@ use task::current::current;
 
 use crate::signal::{self, sig};
 use crate::user_thread::{UserThread, UserThreadExt};
-use crate::{Resource, active_space, exit, first, ids, itimer, oom};
+use crate::{Resource, active_space, exit, first, ids, itimer, oom, rseq};
 
 /// Processes, as `task` calls them.
 static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
@@ -18,6 +18,7 @@ static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     },
     enter_space: |next| {
         itimer::look_soon(next);
+        rseq::runs_again(next, next.rseq());
         active_space::switch(next);
     },
     release_dead: exit::release_dead,

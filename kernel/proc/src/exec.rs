@@ -62,6 +62,8 @@ pub fn commit(
     // Set before any other effect of execve is visible: from here on setpgid(2) by the parent fails.
     p.set_flag(pflag::EXECED, true);
     p.set_flag(pflag::LOCK_FUTURE | pflag::LOCK_ON_FAULT, false);
+    p.set_flag(pflag::BARRIERS | pflag::CODE_BARRIERS, false);
+    me.user().rseq.forget();
     // The last writes to the old memory: robust futexes, and the word that other threads wait on for this one's exit.
     futex::release_robust(&me);
     exit::clear_child_tid(&me);

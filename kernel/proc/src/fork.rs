@@ -257,7 +257,8 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         // With CLONE_PARENT both are settled when the parent lists the child.
         ppid: p.pid(),
         maker: me.tid(),
-        flags: p.flags.load(Ordering::Relaxed) & pflag::DUMPABLE,
+        flags: p.flags.load(Ordering::Relaxed)
+            & (pflag::DUMPABLE | pflag::BARRIERS | pflag::CODE_BARRIERS),
         exit_signal: args.exit_signal,
         exec_ids: {
             let own = p.exec_id.get();
@@ -327,6 +328,9 @@ fn new_thread(
     // As in Linux: a child with its own memory keeps the alternate stack, and one for which the caller stands aside; another
     // thread of the same memory does not, since two would use one stack.
     let keeps = !has(raw::CLONE_VM) || has(raw::CLONE_VFORK);
+    if !has(raw::CLONE_VM) {
+        new.user().rseq.inherit(&me.user().rseq);
+    }
     new.set_altstack(if keeps {
         me.altstack()
     } else {

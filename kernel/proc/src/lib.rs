@@ -44,6 +44,7 @@ pub mod program;
 pub mod reaper;
 mod reference_cache;
 pub mod rlimit;
+pub mod rseq;
 mod rusage;
 pub mod signal;
 pub mod space;

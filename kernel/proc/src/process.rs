@@ -88,6 +88,10 @@ pub mod flag {
     pub const SUMMING_USAGE: u32 = 1024;
     /// It ends, and does not keep its group from being orphaned any more.
     pub const LEAVES_GROUP: u32 = 2048;
+    /// It has announced that it uses membarrier(2) for its own threads. A child has this from its parent, and execve clears it.
+    pub const BARRIERS: u32 = 1 << 12;
+    /// As `BARRIERS`, after it has changed code.
+    pub const CODE_BARRIERS: u32 = 1 << 13;
 }
 
 /// Bits of personality(2); the names are Linux's.

@@ -14,6 +14,7 @@ use vfs::{FdTable, FsContext};
 
 use super::lock;
 use super::process::Process;
+use super::rseq::Rseq;
 use super::signal::{OwnAltStack, RestartBlock, SigSet, ThreadPending};
 
 hal::upper_type! {
@@ -38,6 +39,8 @@ pub struct UserThread {
     pub(super) clear_child_tid: AtomicU64,
     /// The address of the head of the robust futex list; 0 for none. *Own*.
     pub(super) robust_list: AtomicU64,
+    /// The thread's restartable sequences.
+    pub(super) rseq: Rseq,
     /// Where the thread waits for a futex: the bucket, and the slot in it. Guarded by that bucket's lock; stale when
     /// the thread does not wait.
     pub(super) futex_place: AtomicU32,
@@ -68,6 +71,7 @@ impl UserThread {
             restart: Spin::new(RestartBlock::None),
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
+            rseq: Rseq::default(),
             futex_place: AtomicU32::new(0),
             own: Own::new(OwnState {
                 space: None,
@@ -94,6 +98,8 @@ pub trait UserThreadExt {
     fn clear_child_tid(&self) -> u64;
     /// Sets the address where the exit of the thread writes 0 and wakes a futex, 0 for none. Called by the thread itself.
     fn set_clear_child_tid(&self, addr: u64);
+    /// Its registration for restartable sequences.
+    fn rseq(&self) -> &Rseq;
 }
 
 impl UserThreadExt for Thread {
@@ -126,6 +132,11 @@ impl UserThreadExt for Thread {
 
     fn set_clear_child_tid(&self, addr: u64) {
         self.user().clear_child_tid.store(addr, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn rseq(&self) -> &Rseq {
+        &self.user().rseq
     }
 }
 

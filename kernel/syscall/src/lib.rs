@@ -3,8 +3,8 @@
 //! A handler is a function from the registers with the call's arguments to a value or an [`Errno`]. Each subject
 //! keeps its handlers in one file and exports them as a list. The lists are joined at compile time into one table,
 //! indexed by the number of the call. A number without a handler fails with ENOSYS; the first use of each is logged
-//! by name, except for one that C libraries try and do without. The entry code saves only the registers that a handler may
-//! change. The few calls that need all of them stand on lists of their own (FULL_FRAME) and run in a second step.
+//! by name. The entry code saves only the registers that a handler may change. The few calls that need all of them stand on
+//! lists of their own (FULL_FRAME) and run in a second step.
 
 #![no_std]
 #![cfg(target_os = "none")]
@@ -32,6 +32,7 @@ mod ids;
 mod ioctl;
 mod klog;
 mod lock;
+mod membarrier;
 mod memfd;
 mod mempolicy;
 mod mlock;
@@ -43,6 +44,7 @@ mod pipe;
 mod poll;
 mod prctl;
 mod process;
+mod rseq;
 mod sched;
 mod signal;
 mod socket;
@@ -78,6 +80,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     poll::HANDLERS,
     prctl::HANDLERS,
     process::HANDLERS,
+    rseq::HANDLERS,
     sched::HANDLERS,
     signal::HANDLERS,
     socket::HANDLERS,
@@ -88,8 +91,12 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
 ];
 
 /// The calls that need the full register frame. [`TABLE`] has [`need_full_frame`] in their place.
-const FULL_FRAME: &[&[(u32, Handler)]] =
-    &[exec::FULL_FRAME, process::FULL_FRAME, signal::FULL_FRAME];
+const FULL_FRAME: &[&[(u32, Handler)]] = &[
+    exec::FULL_FRAME,
+    membarrier::FULL_FRAME,
+    process::FULL_FRAME,
+    signal::FULL_FRAME,
+];
 
 const fn fill(
     mut table: [Handler; TABLE_LEN],
@@ -162,15 +169,9 @@ fn need_full_frame(_: &mut Args) -> Result<u64, Errno> {
     Err(Errno::EFULLFRAME)
 }
 
-/// The call that every C library tries when it starts and does without. It is absent and not logged.
-const PROBED: usize = abi::raw::general::__NR_rseq as usize;
-
 #[cold]
 fn unknown(a: &mut Args) -> Result<u64, Errno> {
     let nr = a.error as usize;
-    if nr == PROBED {
-        return Err(Errno::ENOSYS);
-    }
     let bit = 1u64 << (nr % 64);
     // The load avoids a write: a program that probes in a loop must not write a line that CPUs share.
     let word = &LOGGED[nr / 64];

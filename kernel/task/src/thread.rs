@@ -120,6 +120,8 @@ pub mod flag {
     pub const CPU_TIMERS: u32 = 2048;
     /// The thread has been lent the weight of nice 0, which it gives back before it enters user mode.
     pub const LENT: u32 = 4096;
+    /// A CPU has begun to run the thread, which has restartable sequences: it is to look at these before it enters user mode.
+    pub const RSEQ: u32 = 8192;
 }
 
 /// What a new thread is made of.

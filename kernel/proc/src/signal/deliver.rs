@@ -16,7 +16,7 @@ use super::take::take_to_act;
 use super::thread::SignalExt;
 use super::{frame, stop};
 use crate::group_exit::begin_group_exit;
-use crate::{UserThreadExt, exit, group, itimer, oom};
+use crate::{UserThreadExt, exit, group, itimer, oom, rseq};
 
 /// The kind of restart that the last system call asks for; its code is in the frame's result register.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,6 +90,15 @@ pub fn before_user_return(frame: &mut UserFrame) {
             me.clear(flag::USED_RESERVE);
             oom::wait_for_reserve();
             hal::irq::disable();
+        }
+        if me.has(flag::RSEQ) {
+            hal::irq::enable();
+            if rseq::resume(&me, me.rseq(), frame).is_err() {
+                force(&me, SigInfo::kernel(sig::SEGV));
+            }
+            hal::irq::disable();
+            // It may have been preempted since.
+            continue;
         }
         if !me.signal_pending() && !me.has(flag::RESTORE_MASK) {
             // No signal came, or another thread took it, or the process was stopped and continued: no handler runs.
@@ -186,8 +195,12 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
     } else {
         me.blocked().0
     };
-    if frame::push(me, frame, &info, action, old_mask).is_err() {
-        // The frame does not fit the stack, or the action has no SA_RESTORER. As in Linux, the thread gets SIGSEGV, which a
+    let left = rseq::leave_sequence(me.rseq(), frame);
+    if left
+        .and_then(|()| frame::push(me, frame, &info, action, old_mask))
+        .is_err()
+    {
+        // The sequence that the signal came in is malformed, the frame does not fit the stack, or the action has no SA_RESTORER. As in Linux, the thread gets SIGSEGV, which a
         // handler on another stack may take; if the signal was that one, the process ends.
         let segv = SigInfo::kernel(sig::SEGV);
         if info.signo == sig::SEGV {

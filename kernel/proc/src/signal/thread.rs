@@ -67,7 +67,8 @@ impl SignalExt for Thread {
                 | flag::RECLAIM
                 | flag::CPU_TIMERS
                 | flag::USED_RESERVE
-                | flag::LENT,
+                | flag::LENT
+                | flag::RSEQ,
         ) || unblocked_signal(self)
     }
 

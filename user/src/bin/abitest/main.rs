@@ -32,6 +32,7 @@ mod privileges;
 mod process;
 mod reports;
 mod rights;
+mod rseq;
 mod signals;
 mod superpages;
 mod splices;
@@ -71,6 +72,7 @@ const SUBJECTS: &[&[Test]] = &[
     reports::TESTS,
     rights::TESTS,
     superpages::TESTS,
+    rseq::TESTS,
     system::TESTS,
     time::TESTS,
     tmpfs::TESTS,
