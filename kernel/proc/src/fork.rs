@@ -331,6 +331,9 @@ fn new_thread(
     if !has(raw::CLONE_VM) {
         new.user().rseq.inherit(&me.user().rseq);
     }
+    new.user()
+        .ioprio
+        .store(me.user().ioprio.load(Ordering::Relaxed), Ordering::Relaxed);
     new.set_altstack(if keeps {
         me.altstack()
     } else {

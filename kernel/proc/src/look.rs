@@ -38,7 +38,30 @@ pub(super) struct NewProgram {
     pub after: AfterExec,
 }
 
+/// What processes may have in common, for kcmp(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The memory.
+    Memory,
+    /// The table of descriptors.
+    Descriptors,
+    /// Root, working directory and umask.
+    Directories,
+    /// The actions of signals.
+    Actions,
+}
+
 impl Process {
+    /// The address of a part, by which it differs from all others that exist; 0 for none.
+    pub fn identity(&self, part: Part) -> usize {
+        match part {
+            Part::Memory => self.space_address(),
+            Part::Descriptors => self.files_address(),
+            Part::Directories => self.fs_address(),
+            Part::Actions => Arc::as_ptr(&self.signals.lock().actions) as usize,
+        }
+    }
+
     /// The credentials of the process, or of `thread`, whether the process's own user may look into it, and its memory: as they
     /// were together, see above. Takes the lock of the space and, under it, those of the other fields.
     fn seen(&self, thread: Option<&Thread>) -> (Arc<Cred>, bool, Image) {

@@ -41,6 +41,8 @@ pub struct UserThread {
     pub(super) robust_list: AtomicU64,
     /// The thread's restartable sequences.
     pub(super) rseq: Rseq,
+    /// ioprio_set(2): class and level, as Linux numbers them. It is reported and has no effect, for there are no block devices. Atomic.
+    pub(super) ioprio: AtomicU32,
     /// Where the thread waits for a futex: the bucket, and the slot in it. Guarded by that bucket's lock; stale when
     /// the thread does not wait.
     pub(super) futex_place: AtomicU32,
@@ -72,6 +74,7 @@ impl UserThread {
             clear_child_tid: AtomicU64::new(0),
             robust_list: AtomicU64::new(0),
             rseq: Rseq::default(),
+            ioprio: AtomicU32::new(0),
             futex_place: AtomicU32::new(0),
             own: Own::new(OwnState {
                 space: None,
@@ -100,6 +103,10 @@ pub trait UserThreadExt {
     fn set_clear_child_tid(&self, addr: u64);
     /// Its registration for restartable sequences.
     fn rseq(&self) -> &Rseq;
+    /// Class and level of ioprio_set(2).
+    fn io_priority(&self) -> u32;
+    /// Sets class and level of ioprio_set(2).
+    fn set_io_priority(&self, new: u32);
 }
 
 impl UserThreadExt for Thread {
@@ -137,6 +144,14 @@ impl UserThreadExt for Thread {
     #[inline]
     fn rseq(&self) -> &Rseq {
         &self.user().rseq
+    }
+
+    fn io_priority(&self) -> u32 {
+        self.user().ioprio.load(Ordering::Relaxed)
+    }
+
+    fn set_io_priority(&self, new: u32) {
+        self.user().ioprio.store(new, Ordering::Relaxed);
     }
 }
 

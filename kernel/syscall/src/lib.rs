@@ -19,6 +19,7 @@ pub use self::call::{Args, Handler};
 pub use self::errno::Errno;
 pub use self::exec::exec_init;
 
+mod adjtime;
 mod call;
 mod credentials;
 mod dir;
@@ -28,6 +29,7 @@ mod exec;
 mod file;
 mod fsutil;
 mod futex;
+mod handles;
 mod ids;
 mod ioctl;
 mod klog;
@@ -39,6 +41,7 @@ mod mlock;
 mod mm;
 mod mount;
 mod openat2;
+mod others;
 mod path;
 mod pipe;
 mod poll;
@@ -46,6 +49,7 @@ mod prctl;
 mod process;
 mod rseq;
 mod sched;
+mod schedattr;
 mod signal;
 mod socket;
 mod splice;
@@ -60,11 +64,13 @@ const TABLE_LEN: usize = 512;
 
 /// The handlers of each file; a new file adds its list here.
 const SUBJECTS: &[&[(u32, Handler)]] = &[
+    adjtime::HANDLERS,
     credentials::HANDLERS,
     dir::HANDLERS,
     eventfd::HANDLERS,
     file::HANDLERS,
     futex::HANDLERS,
+    handles::HANDLERS,
     ids::HANDLERS,
     ioctl::HANDLERS,
     klog::HANDLERS,
@@ -75,6 +81,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     mm::HANDLERS,
     mount::HANDLERS,
     openat2::HANDLERS,
+    others::HANDLERS,
     path::HANDLERS,
     pipe::HANDLERS,
     poll::HANDLERS,
@@ -82,6 +89,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     process::HANDLERS,
     rseq::HANDLERS,
     sched::HANDLERS,
+    schedattr::HANDLERS,
     signal::HANDLERS,
     socket::HANDLERS,
     splice::HANDLERS,

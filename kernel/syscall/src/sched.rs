@@ -25,11 +25,9 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_sched_get_priority_max, |a| priority_limit(a, 99)),
     (nr::__NR_sched_get_priority_min, |a| priority_limit(a, 1)),
     (nr::__NR_sched_rr_get_interval, sched_rr_get_interval),
-    (nr::__NR_sched_getattr, sched_getattr),
     (nr::__NR_getpriority, getpriority),
     (nr::__NR_setpriority, setpriority),
     (nr::__NR_getcpu, getcpu),
-    (nr::__NR_ioprio_get, ioprio_get),
 ];
 
 fn sched_yield(_: &mut Args) -> Result<u64, Errno> {
@@ -41,7 +39,7 @@ fn sched_yield(_: &mut Args) -> Result<u64, Errno> {
 ///
 /// # Errors
 /// EINVAL for a negative tid, ESRCH.
-fn target(pid: i32) -> Result<Arc<Thread>, Errno> {
+pub(super) fn target(pid: i32) -> Result<Arc<Thread>, Errno> {
     match pid {
         ..0 => Err(Errno::EINVAL),
         0 => ids::find_thread(current().tid()).ok_or(Errno::ESRCH),
@@ -60,7 +58,7 @@ fn target_or_none(pid: i32) -> Result<Arc<Thread>, Errno> {
 ///
 /// # Errors
 /// EPERM.
-fn may_change(t: &Thread) -> Result<(), Errno> {
+pub(super) fn may_change(t: &Thread) -> Result<(), Errno> {
     let mine = current().cred();
     let theirs = t.cred();
     if mine.owns(&theirs) && mine.covers(&theirs) || mine.capable(Cap::SysNice) {
@@ -71,7 +69,7 @@ fn may_change(t: &Thread) -> Result<(), Errno> {
 }
 
 /// Whether RLIMIT_NICE lets a thread have the nice value `nice` without CAP_SYS_NICE.
-fn within_limit(t: &Thread, nice: i8) -> bool {
+pub(super) fn within_limit(t: &Thread, nice: i8) -> bool {
     20 - i64::from(nice) <= t.process().rlimit(Resource::Nice).min(40) as i64
 }
 
@@ -132,30 +130,45 @@ const RESET_ON_FORK: u32 = 0x4000_0000;
 const FIFO: u32 = 1;
 const ROUND_ROBIN: u32 = 2;
 
-/// sched_setscheduler(2). As on Linux, only a privileged caller ends SCHED_RESET_ON_FORK, and takes a thread out of
-/// SCHED_IDLE if its RLIMIT_NICE forbids its nice value.
+/// The policy with that number, for a thread with that priority.
+///
+/// # Errors
+/// EPERM for a real-time policy: no CPU time is set aside for these, so nobody may have one. EINVAL for others, and for a priority that
+/// the policy does not have.
+pub(super) fn policy(number: u32, priority: i32) -> Result<Policy, Errno> {
+    match (number, priority) {
+        (0, 0) => Ok(Policy::Other),
+        (3, 0) => Ok(Policy::Batch),
+        (5, 0) => Ok(Policy::Idle),
+        (FIFO | ROUND_ROBIN, 1..=99) => Err(Errno::EPERM),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Gives `t` a policy. As on Linux, only a privileged caller ends SCHED_RESET_ON_FORK, and takes a thread out of SCHED_IDLE if its
+/// RLIMIT_NICE forbids its nice value.
+///
+/// # Errors
+/// EPERM; nothing has changed.
+pub(super) fn give_policy(t: &Thread, policy: Policy, reset: bool) -> Result<(), Errno> {
+    may_change(t)?;
+    let leaves_idle = t.policy() == Policy::Idle && policy != Policy::Idle;
+    let needs_right = t.reset_on_fork() && !reset || leaves_idle && !within_limit(t, t.nice());
+    if needs_right && !current().cred().capable(Cap::SysNice) {
+        return Err(Errno::EPERM);
+    }
+    t.set_policy(policy, reset);
+    Ok(())
+}
+
 fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
     if a.get(2) == 0 {
         return Err(Errno::EINVAL);
     }
     let priority: i32 = UserPtr::new(a.get(2)).read()?;
     let t = target(a.int(0))?;
-    let policy = match (a.uint(1) & !RESET_ON_FORK, priority) {
-        (0, 0) => Policy::Other,
-        (3, 0) => Policy::Batch,
-        (5, 0) => Policy::Idle,
-        // No CPU time is set aside for the real-time policies, so nobody may have one.
-        (FIFO | ROUND_ROBIN, 1..=99) => return Err(Errno::EPERM),
-        _ => return Err(Errno::EINVAL),
-    };
-    may_change(&t)?;
-    let reset = a.uint(1) & RESET_ON_FORK != 0;
-    let leaves_idle = t.policy() == Policy::Idle && policy != Policy::Idle;
-    let needs_right = t.reset_on_fork() && !reset || leaves_idle && !within_limit(&t, t.nice());
-    if needs_right && !current().cred().capable(Cap::SysNice) {
-        return Err(Errno::EPERM);
-    }
-    t.set_policy(policy, reset);
+    let policy = policy(a.uint(1) & !RESET_ON_FORK, priority)?;
+    give_policy(&t, policy, a.uint(1) & RESET_ON_FORK != 0)?;
     Ok(0)
 }
 
@@ -195,43 +208,11 @@ fn sched_rr_get_interval(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// sched_getattr(2), with the first version of `struct sched_attr`: 48 bytes.
-fn sched_getattr(a: &mut Args) -> Result<u64, Errno> {
-    const LEN: u64 = 48;
-    if a.get(2) < LEN || a.get(3) != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let t = target(a.int(0))?;
-    let nice = t.nice() as i32 as u32;
-    let reset = u64::from(t.reset_on_fork());
-    let policy = t.policy() as u64;
-    let attr = [LEN | policy << 32, reset, u64::from(nice), 0, 0, 0];
-    UserPtr::new(a.get(1)).write(&attr)?;
-    Ok(0)
-}
-
-/// ioprio_get(2): there are no block devices to queue for, so each thread has class "none", Linux's default.
-fn ioprio_get(a: &mut Args) -> Result<u64, Errno> {
-    const PROCESS: u32 = 1;
-    const USER: u32 = 3;
-    // The kinds are numbered as those of getpriority, from one on.
-    match a.uint(0) {
-        which @ PROCESS..=USER => {
-            if each(which - 1, a.uint(1), |_| {})? {
-                Ok(0)
-            } else {
-                Err(Errno::ESRCH)
-            }
-        }
-        _ => Err(Errno::EINVAL),
-    }
-}
-
 /// Calls `f` for each thread that the arguments of getpriority(2) select; returns whether there is one.
 ///
 /// # Errors
 /// EINVAL for an unknown `which`.
-fn each(which: u32, who: u32, mut f: impl FnMut(&Thread)) -> Result<bool, Errno> {
+pub(super) fn each(which: u32, who: u32, mut f: impl FnMut(&Thread)) -> Result<bool, Errno> {
     let me = current();
     let mut found = false;
     match which {

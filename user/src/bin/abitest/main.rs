@@ -27,6 +27,7 @@ mod matrix;
 mod memfds;
 mod mm;
 mod names;
+mod peers;
 mod pipes;
 mod privileges;
 mod process;
@@ -68,6 +69,7 @@ const SUBJECTS: &[&[Test]] = &[
     matrix::TESTS,
     memfds::TESTS,
     names::TESTS,
+    peers::TESTS,
     privileges::TESTS,
     reports::TESTS,
     rights::TESTS,
