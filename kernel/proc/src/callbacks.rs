@@ -3,6 +3,7 @@
 use task::current::current;
 
 use crate::signal::{self, sig};
+use crate::timers::{self, OF_TIMERS};
 use crate::user_thread::{UserThread, UserThreadExt};
 use crate::{Resource, active_space, exit, first, ids, itimer, oom, rseq};
 
@@ -10,11 +11,17 @@ use crate::{Resource, active_space, exit, first, ids, itimer, oom, rseq};
 static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     signal_pending: signal::signal_pending,
     cpu_tick: itimer::look_soon,
-    process_timer: |pin, pid| ids::process(pin, pid).map(|p| &p.real_node),
-    process_timer_expired: |pin, pid| {
-        if let Some(p) = ids::process(pin, pid) {
-            itimer::expired(p);
+    process_timer: |pin, id| {
+        let p = ids::process(pin, id & !OF_TIMERS)?;
+        if id & OF_TIMERS == 0 {
+            return Some(&p.real_node);
         }
+        p.cpu_timers.get().map(|timers| &timers.posix.node)
+    },
+    process_timer_expired: |pin, id| match ids::process(pin, id & !OF_TIMERS) {
+        Some(p) if id & OF_TIMERS == 0 => itimer::expired(p),
+        Some(p) => timers::expired(p),
+        None => {}
     },
     enter_space: |next| {
         itimer::look_soon(next);

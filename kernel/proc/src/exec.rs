@@ -18,7 +18,7 @@ use super::signal::{AltStack, RestartBlock, sig};
 use super::space::SpaceUser;
 use super::{active_space, exit, futex, group_exit, ids};
 use crate::image::Loaded;
-use crate::{SignalExt, UserThreadExt, own_files};
+use crate::{SignalExt, UserThreadExt, own_files, timers};
 
 /// Why a program that has been loaded does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,7 @@ pub fn commit(
     p.set_flag(pflag::LOCK_FUTURE | pflag::LOCK_ON_FAULT, false);
     p.set_flag(pflag::BARRIERS | pflag::CODE_BARRIERS, false);
     me.user().rseq.forget();
+    timers::end(p);
     // The last writes to the old memory: robust futexes, and the word that other threads wait on for this one's exit.
     futex::release_robust(&me);
     exit::clear_child_tid(&me);

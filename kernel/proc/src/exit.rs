@@ -16,7 +16,7 @@ use super::group_exit::begin_group_exit;
 use super::process::{Family, Life, Process, flag as pflag};
 use super::signal::{self, ActionTable, News, SigFields, SigInfo, StopReport, code, sig};
 use super::wait4;
-use super::{account, active_space, futex, ids, itimer, reference_cache};
+use super::{account, active_space, futex, ids, itimer, reference_cache, timers};
 use crate::UserThreadExt;
 use crate::reaper::{parent_of, reaper_of};
 use crate::rusage::CLOCK_TICKS;
@@ -145,6 +145,7 @@ fn someone_else_maps(me: &Current) -> bool {
 /// return for init.
 fn finish_process(p: &Arc<Process>) {
     itimer::end(p);
+    timers::end(p);
     // Files first: closing may write to user-visible places and wake others early.
     drop(p.set_files(None));
     drop(p.set_fs(None));

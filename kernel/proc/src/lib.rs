@@ -48,6 +48,7 @@ pub mod rseq;
 mod rusage;
 pub mod signal;
 pub mod space;
+pub mod timers;
 pub mod upcalls;
 pub mod user_thread;
 pub mod uts;

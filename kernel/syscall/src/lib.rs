@@ -55,6 +55,7 @@ mod socket;
 mod splice;
 mod stat;
 mod time;
+mod timers;
 mod versioned;
 mod xattr;
 
@@ -95,6 +96,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     splice::HANDLERS,
     stat::HANDLERS,
     time::HANDLERS,
+    timers::HANDLERS,
     xattr::HANDLERS,
 ];
 

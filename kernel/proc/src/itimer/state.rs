@@ -8,6 +8,7 @@ use ksync::Once;
 use task::time;
 
 use crate::rlimit::{self, Limit};
+use crate::timers::state::Timers;
 
 /// The CPU-time timers of a process that has used them, in nanoseconds. Fields atomic. ITIMER_VIRTUAL and ITIMER_PROF are set under the
 /// lock of `real_timer`, and RLIMIT_CPU under that of the limits; they expire under neither.
@@ -24,6 +25,8 @@ pub struct CpuTimers {
     pub(super) changes: AtomicU64,
     /// Until this monotonic time nothing expires, even if the process runs on all CPUs.
     pub(super) quiet_until: AtomicU64,
+    /// The POSIX timers, which are seldom used either.
+    pub(crate) posix: Timers,
 }
 
 impl CpuTimers {

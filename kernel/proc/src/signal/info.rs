@@ -6,6 +6,7 @@ pub mod code {
     pub const USER: i32 = 0;
     pub const KERNEL: i32 = 0x80;
     pub const TKILL: i32 = -6;
+    pub const TIMER: i32 = -2;
     pub const SEGV_MAPERR: i32 = 1;
     pub const SEGV_ACCERR: i32 = 2;
     pub const BUS_ADRALN: i32 = 1;
@@ -35,6 +36,15 @@ pub enum SigFields {
         pid: u32,
         /// The sender's real user id.
         uid: u32,
+        /// `si_value`.
+        value: u64,
+    },
+    /// A POSIX timer expired.
+    Timer {
+        /// The timer.
+        id: u32,
+        /// How often it has expired since.
+        overrun: u32,
         /// `si_value`.
         value: u64,
     },
@@ -112,6 +122,10 @@ impl SigInfo {
             SigFields::None => {}
             SigFields::Sender { pid, uid, value } => {
                 raw[2] = pair(pid, uid);
+                raw[3] = value;
+            }
+            SigFields::Timer { id, overrun, value } => {
+                raw[2] = pair(id, overrun);
                 raw[3] = value;
             }
             SigFields::Child {

@@ -35,6 +35,7 @@ pub use raise::{deliver_fault, force, raise};
 pub use restart::RestartBlock;
 pub(crate) use send::{News, leave};
 pub use send::{SendError, kill_process, may_signal, queue_process, send_process, send_thread};
+pub(super) use send::{Sent, make_room, send_of_timer};
 pub use set::{SigSet, sig};
 pub use sigaction::{action, set_action};
 pub use state::Shared;

@@ -92,6 +92,46 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     queue(t.process(), Whom::Thread(t), info, current().payer(), 0)
 }
 
+/// What has become of a timer's signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is pending: somebody takes it.
+    Pending,
+    /// It is ignored, or its thread has exited.
+    Dropped,
+    /// There is no room for it now.
+    Full,
+}
+
+/// Makes room for the signal of a timer of `p`, the calling process, which [`send_of_timer`] sends. Other senders may take it. Without
+/// memory there may be none. Allocates.
+pub fn make_room(p: &Process, tid: Option<u32>) {
+    let thread = tid.and_then(ids::find_thread);
+    match &thread {
+        Some(t) => t.user().pending.reserve(),
+        None => p.pending.reserve(),
+    };
+}
+
+/// Sends the signal of a timer to the process, or to its thread `tid`. The information is kept. Called in interrupts, so the parent
+/// gets no report if SIGCONT continues the process: that would take its family lock.
+pub fn send_of_timer(p: &Process, tid: Option<u32>, info: SigInfo) -> Sent {
+    let pin = ksync::pin();
+    let whom = match tid {
+        None => Whom::Process(p.pid()),
+        Some(tid) => match ids::thread(&pin, tid) {
+            Some(t) if core::ptr::eq::<Process>(&**t.process(), p) => Whom::Thread(t),
+            _ => return Sent::Dropped,
+        },
+    };
+    let (posted, _) = post_only(p, whom, info, Payer::NOBODY, 0, true);
+    match posted {
+        Err(_) => Sent::Full,
+        Ok(()) if whom.pending(p).bits() & SigSet::one(info.signo).0 != 0 => Sent::Pending,
+        Ok(()) => Sent::Dropped,
+    }
+}
+
 /// Whether the signal is dropped at once because it is not blocked and is ignored: by its action or, where it has the default
 /// one, by init (see `spares_init`). It does not become pending then; what [`stop_or_continue`] does stays. The caller holds the
 /// process's signal lock, which guards `shared`.

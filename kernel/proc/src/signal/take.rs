@@ -6,7 +6,7 @@ use super::info::SigInfo;
 use super::send;
 use super::set::{SigSet, sig};
 use super::state::Shared;
-use crate::{UserThreadExt, itimer};
+use crate::{UserThreadExt, itimer, timers};
 
 /// The signals pending for `t` or for its process.
 pub fn pending(t: &Thread) -> SigSet {
@@ -48,8 +48,10 @@ fn take_unless(
     drop(order);
     t.user().pending.shrink();
     t.process().pending.shrink();
-    if info.is_some_and(|info| info.signo == sig::ALRM) {
+    let mut info = info?;
+    if info.signo == sig::ALRM {
         itimer::taken(t.process());
     }
-    info
+    timers::taken(t.process(), &mut info);
+    Some(info)
 }

@@ -39,6 +39,7 @@ mod superpages;
 mod splices;
 mod system;
 mod time;
+mod timers;
 mod tmpfs;
 
 use harness::{Test, Verdict};
@@ -77,6 +78,7 @@ const SUBJECTS: &[&[Test]] = &[
     rseq::TESTS,
     system::TESTS,
     time::TESTS,
+    timers::TESTS,
     tmpfs::TESTS,
 ];
 
