@@ -5,6 +5,7 @@
 //! [`table`] has everything that names a file, a crate or a number: a change of the layout changes that file alone.
 
 pub mod arrows;
+pub mod calls;
 pub mod code;
 pub mod documents;
 pub mod imports;

@@ -121,6 +121,13 @@ pub const UNSAFE_ROOMS: &[(&str, &str)] = &[
     ("user/src/sys.rs", "system calls and mapped memory"),
 ];
 
+/// The page on the system calls of Linux, the directory whose files have handlers, and the numbers that Linux 6.1 has on x86-64.
+pub const CALLS_PAGE: &str = "doc/linux.md";
+/// See [`CALLS_PAGE`].
+pub const CALLS_ROOM: &str = "kernel/";
+/// See [`CALLS_PAGE`].
+pub const CALLS: &[std::ops::RangeInclusive<u32>] = &[0..=334, 424..=450];
+
 /// Where errno belongs: beginnings of paths.
 pub const ERRNO_ROOMS: &[&str] = &["crates/abi/", "kernel/syscall/"];
 

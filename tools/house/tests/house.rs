@@ -1,7 +1,7 @@
 //! The rules, applied to this repository. Each test is one rule of CONTRIBUTING.md.
 
 use house::{
-    Finding, Tree, arrows, documents, locks, manifests, rings, rooms, sizes, table, words,
+    Finding, Tree, arrows, calls, documents, locks, manifests, rings, rooms, sizes, table, words,
 };
 
 fn holds(rule: &str, check: impl FnOnce(&Tree) -> Vec<Finding>) {
@@ -111,5 +111,12 @@ fn functions_are_short() {
 fn vague_words_become_fewer() {
     holds("sentences name their subjects", |t| {
         words::check(t, table::VAGUE, table::WORDS)
+    });
+}
+
+#[test]
+fn the_page_on_calls_is_true() {
+    holds("doc/linux.md says which system calls have handlers", |t| {
+        calls::check(t, table::CALLS_PAGE, table::CALLS_ROOM, table::CALLS)
     });
 }
