@@ -4,7 +4,7 @@ use task::current::current;
 
 use crate::signal::{self, sig};
 use crate::timers::{self, OF_TIMERS};
-use crate::user_thread::{UserThread, UserThreadExt};
+use crate::user_thread::{MemoryPolicy, UserThread, UserThreadExt};
 use crate::{Resource, active_space, exit, first, ids, itimer, oom, rseq};
 
 /// Processes, as `task` calls them.
@@ -30,7 +30,10 @@ static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     },
     release_dead: exit::release_dead,
     kernel_thread_ends: || exit::exit_thread(0),
-    kernel_part: || UserThread::for_new(first::kernel_process().clone(), u64::MAX),
+    kernel_part: || {
+        let policy = MemoryPolicy::default();
+        UserThread::for_new(first::kernel_process().clone(), u64::MAX, policy)
+    },
     kernel_thread_made: |pin, t| first::kernel_process().add_thread(pin, t),
 };
 

@@ -15,7 +15,7 @@ use super::ids::{self, Id};
 use super::process::{self, Process, flag as pflag};
 use super::rlimit::Rlimits;
 use super::signal::{ActionTable, Shared};
-use super::user_thread::UserThread;
+use super::user_thread::{MemoryPolicy, UserThread};
 
 hal::machine_static! {
     /// The process that all kernel threads belong to.
@@ -92,7 +92,7 @@ pub fn make_init(
     let machine = context::ThreadState::new(sched::thread_start, true).map_err(|_| NoThread)?;
     let t = Thread::new(NewThread {
         id: id.clone(),
-        upper: UserThread::for_new(p.clone(), 0),
+        upper: UserThread::for_new(p.clone(), 0, MemoryPolicy::default()),
         comm: comm_from(b"init"),
         cred: p.cred(),
         sched: Entity::new(0, 0, Policy::Other, &CpuMask::all()),

@@ -19,7 +19,7 @@ use super::oom;
 use super::process::{self, Process, flag as pflag};
 use super::signal::{AltStack, Shared, sig};
 use super::space::SpaceUser;
-use super::user_thread::UserThread;
+use super::user_thread::{UserThread, memory_policy};
 use crate::{SignalExt, UserThreadExt};
 
 /// Why no thread or process was made.
@@ -312,7 +312,7 @@ fn new_thread(
     }
     let new = Thread::new(NewThread {
         id,
-        upper: UserThread::for_new(process.clone(), me.blocked().0),
+        upper: UserThread::for_new(process.clone(), me.blocked().0, memory_policy()),
         comm: me.comm(),
         cred: if has(raw::CLONE_THREAD) {
             // A copy, so that threads share no count.

@@ -50,6 +50,30 @@ pub struct UserThread {
     pub(super) own: Own<OwnState>,
 }
 
+/// A memory policy, as set_mempolicy(2) has it. It is reported and has no effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryPolicy {
+    /// Mode and flags.
+    pub mode: u32,
+    /// Node `n` is bit `n`.
+    pub nodes: u64,
+}
+
+/// The memory policy of the calling thread.
+pub fn memory_policy() -> MemoryPolicy {
+    let me = current();
+    me.own(&me.user().own)
+        .map_or(MemoryPolicy::default(), |own| own.borrow().policy)
+}
+
+/// Replaces the memory policy of the calling thread.
+pub fn set_memory_policy(new: MemoryPolicy) {
+    let me = current();
+    if let Some(own) = me.own(&me.user().own) {
+        own.borrow_mut().policy = new;
+    }
+}
+
 /// State that only the thread itself uses: its cached references.
 #[derive(Default)]
 pub struct OwnState {
@@ -59,11 +83,13 @@ pub struct OwnState {
     pub files: Option<Arc<FdTable>>,
     /// The file-system context of its process when the thread last used it.
     pub fs: Option<Arc<FsContext>>,
+    /// Its memory policy.
+    pub policy: MemoryPolicy,
 }
 
 impl UserThread {
-    /// The part of a new thread of `process` that blocks the signals of `blocked`.
-    pub(super) fn for_new(process: Arc<Process>, blocked: u64) -> UpperBox {
+    /// The part of a new thread of `process` that blocks the signals of `blocked` and has that memory policy.
+    pub(super) fn for_new(process: Arc<Process>, blocked: u64, policy: MemoryPolicy) -> UpperBox {
         UPPER.wrap(Box::new(UserThread {
             process,
             blocked: AtomicU64::new(blocked),
@@ -80,6 +106,7 @@ impl UserThread {
                 space: None,
                 files: None,
                 fs: None,
+                policy,
             }),
         }))
     }

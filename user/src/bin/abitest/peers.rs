@@ -217,4 +217,42 @@ tests! { "peers";
             i32::from(sc!(SYS_open_by_handle_at, at, handle.as_ptr(), 0) != Err(libc::EPERM))
         })?, 0);
     }
+    policies_of_memory_are_kept_and_inherited {
+        let mut mask = [0u64; 16];
+        ok!(sc!(SYS_get_mempolicy, 0, mask.as_mut_ptr(), 1024, 0, 4));
+        let all = mask[0];
+        let get = || {
+            let (mut mode, mut mask) = (99u32, [0u64; 16]);
+            let got = sc!(SYS_get_mempolicy, &raw mut mode, mask.as_mut_ptr(), 1024, 0, 0);
+            got.map(|_| (mode, mask[0]))
+        };
+        let set = |mode: u32, nodes: u64| sc!(SYS_set_mempolicy, mode, [nodes].as_ptr(), 65);
+        is!(ok!(get()), (0, 0));
+        for mode in [2, 3, 5] {
+            ok!(set(mode, all));
+            is!(ok!(get()), (mode, all));
+            is!(in_child(|| i32::from(get() != Ok((mode, all))))?, 0);
+            fails!(set(mode, 0), EINVAL);
+        }
+        ok!(set(1, 1));
+        is!(ok!(get()), (1, 1));
+        ok!(set(1, 0));
+        is!(ok!(get()), (4, 0));
+        fails!(set(4, 1), EINVAL);
+        fails!(set(0, 1), EINVAL);
+        fails!(set(2 | 3 << 14, all), EINVAL);
+        fails!(set(6 | 1 << 9, all), EINVAL);
+        ok!(set(0, 0));
+        is!(ok!(get()), (0, 0));
+        let map = ok!(anon(2));
+        let bind = |at: u64, len: u64, mode: u32, flags: u32| sc!(SYS_mbind, at, len, mode, &raw const all, 65, flags);
+        ok!(bind(map, 2 * PAGE, 2, 0));
+        ok!(bind(map, 0, 2, 0));
+        fails!(bind(map + 1, PAGE, 2, 0), EINVAL);
+        fails!(bind(map, PAGE, 99, 0), EINVAL);
+        fails!(bind(map, PAGE, 2, 64), EINVAL);
+        ok!(sys::munmap(map + PAGE, PAGE));
+        fails!(bind(map, 2 * PAGE, 2, 0), EFAULT);
+        is!(as_nobody(|| i32::from(bind(map, PAGE, 2, 4) != Err(libc::EPERM)))?, 0);
+    }
 }
