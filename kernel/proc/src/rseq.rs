@@ -132,8 +132,8 @@ pub(super) fn resume(me: &Current, own: &Rseq, frame: &mut UserFrame) -> Result<
 /// its handler gets the registers. Accesses user memory: sleeps.
 ///
 /// # Errors
-/// As for [`resume`].
-pub(super) fn leave_sequence(own: &Rseq, frame: &mut UserFrame) -> Result<(), UserFault> {
+/// The memory is not accessible, or the descriptor of the sequence is malformed. The caller makes that a SIGSEGV.
+pub fn leave_sequence(own: &Rseq, frame: &mut UserFrame) -> Result<(), UserFault> {
     let at = own.address();
     if at == 0 {
         return Ok(());
