@@ -29,11 +29,13 @@ pub enum Charge {
     Locks,
     /// Pending real-time signals.
     Signals,
+    /// Descriptors in messages that nobody has received yet.
+    InFlight,
 }
 
 /// How far a CPU's balance may change before the common word is updated; memory has no limit.
-const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64, 64];
-const KINDS: usize = 6;
+const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64, 64, 64];
+const KINDS: usize = 7;
 
 /// An account.
 pub struct Account {

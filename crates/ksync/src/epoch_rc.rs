@@ -84,6 +84,12 @@ impl<T: Send + Sync + 'static> EpochRc<T> {
         a.block == b.block
     }
 
+    /// The number of references at some moment of the call.
+    pub fn references(this: &Self) -> usize {
+        // Acquire: if others have dropped theirs, their uses are over.
+        this.block().count.load(Acquire)
+    }
+
     /// Turns the reference into an address.
     pub(crate) fn into_raw(self) -> NonNull<Block<T>> {
         ManuallyDrop::new(self).block

@@ -58,6 +58,10 @@ impl From<FsError> for Errno {
             FsError::NoProcess => Errno::ESRCH,
             FsError::TextBusy => Errno::ETXTBSY,
             FsError::NotConnected => Errno::ENOTCONN,
+            FsError::ConnectionReset => Errno::ECONNRESET,
+            FsError::ConnectionRefused => Errno::ECONNREFUSED,
+            FsError::QuietPipe => Errno::EPIPE,
+            FsError::MessageTooLong => Errno::EMSGSIZE,
             FsError::NoLocks => Errno::ENOLCK,
             FsError::Deadlock => Errno::EDEADLK,
         }

@@ -72,6 +72,14 @@ pub enum FsError {
     TextBusy,
     /// The socket has no peer.
     NotConnected,
+    /// The socket's peer was closed before it had read everything.
+    ConnectionReset,
+    /// Nobody receives at the address.
+    ConnectionRefused,
+    /// The peer of a socket for packets reads no more: as [`BrokenPipe`](Self::BrokenPipe), but no signal is sent.
+    QuietPipe,
+    /// The packet is larger than any that the socket may send.
+    MessageTooLong,
     /// There is no memory for the lock, or the user may have no more locks, on all files or on this one.
     NoLocks,
     /// The wait for the lock would never end.

@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::any::Any;
 use core::ops::Range;
 use core::ptr;
 use ksync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -133,6 +134,10 @@ pub trait FileOps: Send + Sync {
     /// The link text in /proc/PID/fd of a file that has no path.
     fn label(&self) -> &'static str {
         "anon_inode:"
+    }
+    /// The operations as a value of their type, for calls that are made for one type of file alone: those on sockets.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
     }
     /// Called when the last reference is dropped.
     fn close(&self, _file: &File) {}

@@ -6,6 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
+use core::any::Any;
 use core::ops::Deref;
 use ksync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -97,11 +98,14 @@ pub enum Node {
     Pipe(Arc<Pipe>),
     /// A character or block device.
     Device,
-    /// The name of a socket. It cannot be opened or connected to.
-    Socket,
+    /// The name of a socket. It cannot be opened.
+    Socket(SocketSlot),
     /// A node whose content is made when it is read (procfs, sysfs).
     Dynamic(Dynamic),
 }
+
+/// What the crate of sockets keeps for the name of a socket; nothing if the name was made by mknod(2).
+pub type SocketSlot = Once<Arc<dyn Any + Send + Sync>>;
 
 impl Node {
     /// A regular file with the pages of `object`.
@@ -121,12 +125,15 @@ impl Node {
             Node::File(_) => OBJECT_BYTES,
             Node::Link(link) => link.len(),
             Node::Fifo(_) => size_of::<Pipe>() + 2 * size_of::<usize>(),
+            Node::Socket(_) => SOCKET_BYTES,
             _ => 0,
         }
     }
 }
 
 const OBJECT_BYTES: usize = 256;
+/// What a [`SocketSlot`] may hold.
+const SOCKET_BYTES: usize = 384;
 
 /// The text of a symbolic link. If it has `LONG` bytes or more, one page is charged to the file system's quota, as in Linux.
 pub struct LinkText {

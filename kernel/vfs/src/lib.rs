@@ -45,7 +45,7 @@ pub mod exec_cache;
 pub mod fdtable;
 pub mod file;
 pub mod full_name;
-mod ino;
+pub mod ino;
 pub mod inode;
 pub mod kept;
 pub mod leftover;

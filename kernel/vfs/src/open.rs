@@ -283,7 +283,7 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef, Unused> {
             let end = reopen(pipe.clone(), flags)?;
             return Ok(File::open(None, Kind::Pipe(end), flags));
         }
-        Node::Socket => return Err(FsError::NoDevAddr.into()),
+        Node::Socket(_) => return Err(FsError::NoDevAddr.into()),
         Node::Device => {
             if path.mount.flags() & flag::NODEV != 0 {
                 return Err(FsError::Access.into());

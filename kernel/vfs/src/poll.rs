@@ -17,6 +17,8 @@ impl PollMask {
     pub const HUP: PollMask = PollMask(16);
     /// The descriptor is not open.
     pub const NVAL: PollMask = PollMask(32);
+    /// The other side writes no more.
+    pub const RDHUP: PollMask = PollMask(0x2000);
     /// A read would not block.
     pub const READ: PollMask = PollMask(1 | 64);
     /// A write would not block.

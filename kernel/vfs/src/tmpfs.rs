@@ -9,7 +9,7 @@ use alloc::sync::{Arc, Weak};
 use cred::{Charge, Cred, Payer};
 use fscore::path::PATH_MAX;
 use fscore::perm;
-use ksync::Mutex;
+use ksync::{Mutex, Once};
 use vm::{ObjectRef, Quota};
 
 use super::dentry::{Dentry, Dir};
@@ -121,7 +121,7 @@ fn node(home: Home, what: &What) -> Result<Node> {
         What::Link(text) => Node::Link(LinkText::new(text, home.quota)?),
         What::Fifo => Node::Fifo(Mutex::new(Weak::new())),
         What::Device(..) => Node::Device,
-        What::Socket => Node::Socket,
+        What::Socket => Node::Socket(Once::new()),
     })
 }
 

@@ -10,7 +10,7 @@ mod cache;
 pub(super) mod end;
 mod limits;
 pub(super) mod open;
-mod ring;
+pub mod ring;
 pub mod splice;
 pub(super) mod state;
 mod transfer;

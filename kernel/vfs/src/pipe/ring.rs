@@ -1,4 +1,4 @@
-//! The bytes of a pipe: no buffer at first, then a small one, then pages.
+//! The bytes of a pipe, or of one direction of a stream socket: no buffer at first, then a small one, then pages.
 //!
 //! An idle pipe has no buffer until its first write, and a buffer of 512 bytes as long as it never holds more. When more is
 //! written, the bytes are moved to pages. These are allocated one by one and freed, but for a few, when the pipe becomes
@@ -33,7 +33,7 @@ pub struct Ring {
     store: Store,
     read: usize,
     len: usize,
-    /// The most bytes that it may hold; a multiple of [`PAGE`], and 2 GiB at most.
+    /// The most bytes that it may hold, 2 GiB at most.
     limit: u32,
     /// A thread is moving the first bytes elsewhere and has not taken them out yet: nobody else reads meanwhile, see
     /// [`splice`](super::splice).
@@ -92,9 +92,14 @@ impl Ring {
         self.len
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Bytes that can still be written.
     pub fn room(&self) -> usize {
-        self.limit() - self.len
+        self.limit().saturating_sub(self.len)
     }
 
     /// The most bytes that it may hold.
@@ -126,9 +131,9 @@ impl Ring {
     fn promote(&mut self, limit: usize) -> Result<()> {
         let mut pages: Vec<Option<Box<[u8]>>> = Vec::new();
         pages
-            .try_reserve_exact(limit / PAGE)
+            .try_reserve_exact(limit.div_ceil(PAGE))
             .map_err(|_| FsError::NoMemory)?;
-        pages.resize_with(limit / PAGE, || None);
+        pages.resize_with(limit.div_ceil(PAGE), || None);
         for slot in pages.iter_mut().take(self.len.div_ceil(PAGE)) {
             *slot = Some(buffer(PAGE)?);
         }
@@ -166,6 +171,35 @@ impl Ring {
                 Ok(())
             }
         }
+    }
+
+    /// Changes the limit to `limit` bytes, any number. The ring may hold more, and has no room then; its buffers stay. Fails with
+    /// `NoMemory`, and changes nothing.
+    pub fn limit_to(&mut self, limit: usize) -> Result<()> {
+        if let Store::Pages(p) = &self.store
+            && limit > p.len() * PAGE
+        {
+            let moved = self.promote(limit);
+            self.settle();
+            return moved;
+        }
+        self.limit = limit.min(1 << 31) as u32;
+        Ok(())
+    }
+
+    /// Copies the bytes from `skip` bytes after the read position on into `buf`, and takes none; returns how many. Fails, with
+    /// `Fault`, only if nothing was copied.
+    pub fn copy(&self, skip: usize, buf: &mut IoBuf) -> Result<usize> {
+        let mut done = 0;
+        while buf.remaining() > 0 && skip + done < self.len {
+            match buf.put(self.front(skip + done)) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if done == 0 => return Err(e.into()),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
     }
 
     /// The bytes from `skip` bytes after the read position on that lie one behind the other in one buffer.

@@ -116,7 +116,7 @@ impl Pipe {
     /// copies, and may sleep. Fails with `Fault` if nothing could be copied.
     pub(super) fn try_read(&self, buf: &mut IoBuf) -> Result<Option<usize>> {
         let mut s = self.state.lock();
-        if s.ring.len() == 0 {
+        if s.ring.is_empty() {
             return Ok((s.writers == 0).then_some(0));
         }
         if s.ring.front_held {
@@ -126,7 +126,7 @@ impl Pipe {
         let tight = s.ring.room() < PIPE_BUF;
         let taken = s.ring.drain(buf);
         let relieved = tight && s.ring.room() >= PIPE_BUF;
-        let more = s.ring.len() > 0;
+        let more = !s.ring.is_empty();
         drop(s);
         if relieved {
             self.wake_writers();
@@ -156,9 +156,9 @@ impl Pipe {
         if s.ring.room() < need {
             return Ok(None);
         }
-        let empty = s.ring.len() == 0;
+        let empty = s.ring.is_empty();
         let put = s.ring.fill(buf);
-        let (filled, room) = (empty && s.ring.len() > 0, s.ring.room() >= PIPE_BUF);
+        let (filled, room) = (empty && !s.ring.is_empty(), s.ring.room() >= PIPE_BUF);
         drop(s);
         if filled {
             self.wake_readers();

@@ -109,7 +109,7 @@ impl FileOps for PipeEnd {
         let s = self.pipe.state.lock();
         let mut mask = PollMask::NONE;
         if self.reads {
-            if s.ring.len() > 0 && !s.ring.front_held {
+            if !s.ring.is_empty() && !s.ring.front_held {
                 mask |= PollMask::READ;
             }
             // If no writer has opened the fifo since this end was opened, there is no hang-up.
