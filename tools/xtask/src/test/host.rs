@@ -117,12 +117,12 @@ fn reverse_maps(root: &Path, totals: &mut Totals) -> Result<()> {
 }
 
 /// The crates that are built for the machine.
-const KERNEL: [&str; 10] = [
-    "hal", "mem", "task", "drivers", "vfs", "proc", "tty", "fs", "syscall", "pantala",
+const KERNEL: [&str; 11] = [
+    "hal", "mem", "task", "drivers", "vfs", "proc", "net", "tty", "fs", "syscall", "pantala",
 ];
 
 /// Those of them that are built for a host, too, and tested there.
-const ON_HOST: [&str; 6] = ["hal", "mem", "task", "drivers", "vfs", "proc"];
+const ON_HOST: [&str; 7] = ["hal", "mem", "task", "drivers", "vfs", "proc", "net"];
 
 /// The options that select packages.
 fn packages<'a>(names: &[&'a str]) -> Vec<&'a str> {

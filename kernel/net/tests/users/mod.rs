@@ -1,0 +1,207 @@
+//! Local sockets on the simulated machine, and the calls of their users.
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use std::sync::Arc;
+
+use cred::{CapSet, Cred, Payer};
+use hal::uio::IoBuf;
+use net::error::Result;
+use net::rights::Rights;
+use net::socket::{Message, Receive, Received, Type};
+use net::{LocalSocket, Socket, SocketError, SocketFile};
+use proc::wait4::Children;
+use task::current::current;
+use task::park::{self, Deadline, Interruptible, ParkError, Step};
+use vfs::error::FsError;
+use vfs::file::{FileRef, o};
+use vfs::poll::PollMask;
+
+use crate::support::{exited, fork, wait};
+
+/// The error of a call that would have to wait.
+pub const AGAIN: SocketError = SocketError::File(FsError::WouldBlock);
+/// The other side reads no more.
+pub const PIPE: SocketError = SocketError::File(FsError::BrokenPipe);
+/// The other side was closed with bytes that it had not read.
+pub const RESET: SocketError = SocketError::File(FsError::ConnectionReset);
+/// Nobody is there.
+pub const REFUSED: SocketError = SocketError::File(FsError::ConnectionRefused);
+
+pub const STREAM: Type = Type::Stream;
+pub const DATAGRAM: Type = Type::Datagram;
+pub const SEQPACKET: Type = Type::SeqPacket;
+/// All types.
+pub const TYPES: [Type; 3] = [STREAM, DATAGRAM, SEQPACKET];
+
+/// socketpair(2).
+pub fn pair(kind: Type) -> (FileRef, FileRef) {
+    let (a, b) = LocalSocket::pair(kind).expect("memory for sockets");
+    (
+        SocketFile::open(Box::new(a), 0),
+        SocketFile::open(Box::new(b), 0),
+    )
+}
+
+/// As [`pair`], nonblocking.
+pub fn quick_pair(kind: Type) -> (FileRef, FileRef) {
+    let (a, b) = pair(kind);
+    a.set_flags(o::NONBLOCK);
+    b.set_flags(o::NONBLOCK);
+    (a, b)
+}
+
+/// socket(2).
+pub fn socket(kind: Type) -> FileRef {
+    let socket = LocalSocket::new(kind).expect("memory for a socket");
+    SocketFile::open(Box::new(socket), 0)
+}
+
+/// The socket of a file.
+pub fn of(file: &FileRef) -> &dyn Socket {
+    SocketFile::of(file).expect("a socket")
+}
+
+/// The address of an abstract name, or of a path.
+pub fn address(name: &str) -> Vec<u8> {
+    let mut raw = vec![1, 0];
+    raw.extend_from_slice(name.as_bytes());
+    raw
+}
+
+/// bind(2).
+pub fn bind(file: &FileRef, name: &str) -> Result<()> {
+    of(file).bind(&address(name))
+}
+
+/// A listener with this name.
+pub fn listener(kind: Type, name: &str, backlog: usize) -> FileRef {
+    let file = socket(kind);
+    bind(&file, name).expect("a free name");
+    of(&file).listen(backlog).expect("a bound socket");
+    file
+}
+
+/// connect(2).
+pub fn connect(file: &FileRef, name: &str) -> Result<()> {
+    of(file).connect(&address(name), file.nonblocking())
+}
+
+/// accept(2).
+pub fn accept(file: &FileRef) -> Result<FileRef> {
+    let accepted = of(file).accept(file.nonblocking())?;
+    Ok(SocketFile::open(accepted.socket, 0))
+}
+
+/// send(2).
+pub fn send(to: &FileRef, bytes: &[u8]) -> Result<usize> {
+    send_with(to, bytes, Message::default())
+}
+
+/// sendmsg(2).
+pub fn send_with(to: &FileRef, bytes: &[u8], message: Message) -> Result<usize> {
+    let message = Message {
+        nonblocking: to.nonblocking(),
+        ..message
+    };
+    of(to).send(&mut IoBuf::Drain(bytes), message)
+}
+
+/// sendmsg(2) with descriptors.
+pub fn send_files(to: &FileRef, bytes: &[u8], files: &[&FileRef]) -> Result<usize> {
+    let files = files.iter().map(|&file| file.clone()).collect();
+    let message = Message {
+        rights: Some(Rights::new(files)?),
+        ..Message::default()
+    };
+    send_with(to, bytes, message)
+}
+
+/// sendto(2).
+pub fn send_to(from: &FileRef, bytes: &[u8], name: &str) -> Result<usize> {
+    let to = address(name);
+    let message = Message {
+        to: Some(&to),
+        ..Message::default()
+    };
+    send_with(from, bytes, message)
+}
+
+/// recvmsg(2) of at most so many bytes.
+pub fn receive_with(from: &FileRef, most: usize, how: Receive) -> Result<(Vec<u8>, Received)> {
+    let mut bytes = vec![0; most];
+    let how = Receive {
+        nonblocking: from.nonblocking() || how.nonblocking,
+        ..how
+    };
+    let got = of(from).receive(&mut IoBuf::Fill(&mut bytes), how)?;
+    bytes.truncate(got.bytes);
+    Ok((bytes, got))
+}
+
+/// recv(2) of at most so many bytes.
+pub fn receive(from: &FileRef, most: usize) -> Result<Vec<u8>> {
+    receive_with(from, most, Receive::default()).map(|(bytes, _)| bytes)
+}
+
+/// recv(2) with MSG_PEEK.
+pub fn peek(from: &FileRef, most: usize) -> Result<(Vec<u8>, Received)> {
+    let how = Receive {
+        peek: true,
+        ..Receive::default()
+    };
+    receive_with(from, most, how)
+}
+
+/// The bytes and the descriptors of a message.
+pub fn receive_files(from: &FileRef, most: usize) -> Result<(Vec<u8>, Vec<FileRef>)> {
+    receive_with(from, most, Receive::default()).map(|(bytes, got)| (bytes, got.files))
+}
+
+/// The events of a file now.
+pub fn events(file: &FileRef) -> PollMask {
+    file.poll(None)
+}
+
+/// poll(2) of one file.
+pub fn poll(file: &FileRef, wanted: PollMask, deadline: Deadline) -> Result<PollMask, ParkError> {
+    let mut state = (file.clone(), wanted);
+    park::park(&mut state, deadline, Interruptible::Yes, |state, w| {
+        let always = PollMask::ERR | PollMask::HUP;
+        let found = state.0.poll(Some(w)) & (state.1 | always);
+        match found.is_empty() {
+            true => Step::Wait,
+            false => Step::Done(found),
+        }
+    })
+}
+
+/// Starts a process that does something beside the caller, and shares what the function has; returns its pid.
+pub fn beside(what: impl FnOnce() + Send + Sync + 'static) -> u32 {
+    let what = std::sync::Mutex::new(Some(what));
+    fork(move || {
+        let what = what.lock().expect("not poisoned").take();
+        what.expect("one process runs it")();
+        0
+    })
+}
+
+/// Waits for the ends of so many children.
+pub fn join(count: usize) {
+    for _ in 0..count {
+        let (_, status) = wait(Children::Any).expect("a child");
+        assert_eq!(status, exited(0));
+    }
+}
+
+/// Makes the caller a user without capabilities. Returns the account.
+pub fn become_user(uid: u32) -> Payer {
+    let mut cred = Cred::root();
+    (cred.uid, cred.euid, cred.suid, cred.fsuid) = (uid, uid, uid, uid);
+    (cred.gid, cred.egid, cred.sgid, cred.fsgid) = (uid, uid, uid, uid);
+    cred.caps.effective = CapSet::EMPTY;
+    cred.caps.permitted = CapSet::EMPTY;
+    cred.payer = task::account::of_thread(uid).expect("memory for an account");
+    let payer = cred.payer;
+    drop(current().replace_cred(Arc::new(cred)));
+    payer
+}
