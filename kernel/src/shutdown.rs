@@ -79,6 +79,7 @@ fn end_the_rest(init: &Arc<Process>) -> usize {
 fn settle() {
     // A CPU stays in the space of the last program that ran there until it enters another one.
     on_each_cpu(active_space::leave);
+    net::collect();
     vfs::pipe::drain();
     proc::futex::drain();
     let vm = mem::vm();

@@ -1,188 +1,286 @@
-//! Socket calls. Local (AF_UNIX) sockets can be made, but cannot be bound or connected; all other families are
-//! refused.
+//! Calls on sockets. Each finds the [`Socket`] of a descriptor, and turns the interface's numbers and structures into its arguments.
+//! `socket` is the only place that knows which families there are.
+
+mod message;
+mod option;
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use abi::raw::general as nr;
-use fscore::perm;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
-use vfs::file::{File, FileRef, Kind, o};
-use vfs::inode::mode;
-use vfs::rights::permitted;
-use vfs::socket::LocalSocket;
-use vfs::walk::Want;
+use net::socket::{Address, Message, Receive, Type};
+use net::{LocalSocket, Socket, SocketError, SocketFile};
+use proc::signal::{self, sig};
+use vfs::error::FsError;
+use vfs::file::{FileRef, o};
 
 use super::errno::Errno;
-use super::fsutil::{Caller, at, fault, install, install_pair, real_file};
+use super::fsutil::{Slot, fault, install, install_pair, real_file, user_range};
 use crate::call::{Args, Handler};
 
-/// The calls of this file.
+/// The calls of this file, and of those below it.
 pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_socket, socket),
     (nr::__NR_socketpair, socketpair),
+    (nr::__NR_bind, bind),
+    (nr::__NR_listen, listen),
+    (nr::__NR_accept, |a| accept(a, 0)),
+    (nr::__NR_accept4, |a: &mut Args| accept(a, a.uint(3))),
     (nr::__NR_connect, connect),
-    (nr::__NR_bind, |a| {
-        check(a.int(0))?;
-        address(a)?;
-        Err(Errno::EOPNOTSUPP)
-    }),
-    // No socket is bound, so none can listen.
-    (nr::__NR_listen, |a| on_socket(a, Errno::EINVAL)),
-    (nr::__NR_accept, |a| on_socket(a, Errno::EINVAL)),
-    (nr::__NR_accept4, |a| on_socket(a, Errno::EINVAL)),
-    (nr::__NR_getpeername, |a| on_socket(a, Errno::ENOTCONN)),
-    (nr::__NR_getsockname, getsockname),
-    (nr::__NR_sendto, |a| on_socket(a, Errno::ENOTCONN)),
-    (nr::__NR_recvfrom, |a| on_socket(a, Errno::EINVAL)),
-    (nr::__NR_sendmsg, |a| message(a, Errno::ENOTCONN)),
-    (nr::__NR_recvmsg, |a| message(a, Errno::EINVAL)),
-    (nr::__NR_shutdown, |a| {
-        check(a.int(0))?;
-        // No socket is connected, so there is nothing to shut down.
-        if a.uint(1) <= 2 {
-            Ok(0)
-        } else {
-            Err(Errno::EINVAL)
-        }
-    }),
-    (nr::__NR_setsockopt, setsockopt),
-    (nr::__NR_getsockopt, getsockopt),
+    (nr::__NR_getsockname, |a| name(a, |s| Ok(s.name()))),
+    (nr::__NR_getpeername, |a| name(a, |s| s.peer_name())),
+    (nr::__NR_shutdown, shutdown),
+    (nr::__NR_sendto, sendto),
+    (nr::__NR_recvfrom, recvfrom),
+    (nr::__NR_sendmsg, message::sendmsg),
+    (nr::__NR_sendmmsg, message::sendmmsg),
+    (nr::__NR_recvmsg, message::recvmsg),
+    (nr::__NR_recvmmsg, message::recvmmsg),
+    (nr::__NR_setsockopt, option::set),
+    (nr::__NR_getsockopt, option::get),
 ];
 
-const AF_UNIX: i32 = 1;
+impl From<SocketError> for Errno {
+    fn from(e: SocketError) -> Errno {
+        match e {
+            SocketError::File(e) => e.into(),
+            SocketError::AddressInUse => Errno::EADDRINUSE,
+            SocketError::IsConnected => Errno::EISCONN,
+            SocketError::WrongType => Errno::EPROTOTYPE,
+            SocketError::TooManyInFlight => Errno::ETOOMANYREFS,
+            SocketError::NoBuffers => Errno::ENOBUFS,
+            SocketError::InterruptedForGood => Errno::EINTR,
+            SocketError::NoOption => Errno::ENOPROTOOPT,
+            SocketError::QuietPipe => Errno::EPIPE,
+        }
+    }
+}
+
+/// Flags of sends and receives, named as in send(2) without their prefix `MSG_`.
+mod msg {
+    pub const OOB: u32 = 1;
+    pub const PEEK: u32 = 2;
+    pub const CTRUNC: u32 = 8;
+    pub const TRUNC: u32 = 0x20;
+    pub const DONTWAIT: u32 = 0x40;
+    pub const WAITALL: u32 = 0x100;
+    pub const NOSIGNAL: u32 = 0x4000;
+    pub const WAITFORONE: u32 = 0x1_0000;
+    pub const CMSG_CLOEXEC: u32 = 0x4000_0000;
+}
+
+const FLAGS: u32 = o::CLOEXEC | o::NONBLOCK;
 
 /// Checks family, type and protocol of a new socket.
 ///
 /// # Errors
 /// EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT, EINVAL.
-fn family(family: i32, kind: i32, protocol: i32) -> Result<(), Errno> {
-    const STREAM: i32 = 1;
-    const DGRAM: i32 = 2;
-    const SEQPACKET: i32 = 5;
+fn family(family: i32, kind: i32, protocol: i32) -> Result<Type, Errno> {
+    const AF_UNIX: i32 = 1;
+    if kind as u32 & !(0xf | FLAGS) != 0 {
+        return Err(Errno::EINVAL);
+    }
     if family != AF_UNIX {
         return Err(Errno::EAFNOSUPPORT);
     }
-    let flags = (o::CLOEXEC | o::NONBLOCK) as i32;
-    match kind & !flags {
+    match kind & 0xf {
         _ if !matches!(protocol, 0 | 1) => Err(Errno::EPROTONOSUPPORT),
-        STREAM | DGRAM | SEQPACKET => Ok(()),
-        k if (0..=10).contains(&k) => Err(Errno::ESOCKTNOSUPPORT),
+        1 => Ok(Type::Stream),
+        // As in Linux, SOCK_RAW of this family is SOCK_DGRAM.
+        2 | 3 => Ok(Type::Datagram),
+        5 => Ok(Type::SeqPacket),
+        k if k <= 10 => Err(Errno::ESOCKTNOSUPPORT),
         _ => Err(Errno::EINVAL),
     }
 }
 
 fn socket(a: &mut Args) -> Result<u64, Errno> {
-    family(a.int(0), a.int(1), a.int(2))?;
-    let flags = a.uint(1) & (o::CLOEXEC | o::NONBLOCK);
-    mem::admit()?;
-    Ok(install(new_file(flags), flags)?)
+    let kind = family(a.int(0), a.int(1), a.int(2))?;
+    let flags = a.uint(1) & FLAGS;
+    let socket: Box<dyn Socket> = Box::new(LocalSocket::new(kind)?);
+    Ok(install(SocketFile::open(socket, flags), flags)?)
 }
 
-fn new_file(flags: u32) -> FileRef {
-    let kind = Kind::Other(Box::new(LocalSocket::new()));
-    File::open(None, kind, o::RDWR | flags & o::NONBLOCK)
+/// socketpair(2). As in Linux, the errors of the descriptors come before those of the family.
+fn socketpair(a: &mut Args) -> Result<u64, Errno> {
+    let kind = family(a.int(0), a.int(1), a.int(2));
+    let flags = a.uint(1) & FLAGS;
+    let (x, y) = LocalSocket::pair(kind.unwrap_or(Type::Stream))?;
+    let open = |socket| SocketFile::open(Box::new(socket), flags);
+    let keep = kind.is_ok();
+    install_pair((open(x), open(y)), flags & o::CLOEXEC != 0, a.get(3), keep)?;
+    kind.map(|_| 0)
 }
 
-/// Checks that a descriptor is a socket's.
+/// The open file of a descriptor that is a socket's.
 ///
 /// # Errors
 /// EBADF, ENOTSOCK.
-fn check(fd: i32) -> Result<(), Errno> {
-    let attr = real_file(fd)?.attr()?;
-    if attr.mode & mode::FMT == mode::SOCK {
-        Ok(())
-    } else {
-        Err(Errno::ENOTSOCK)
+fn file_of(fd: i32) -> Result<FileRef, Errno> {
+    let file = real_file(fd)?;
+    match SocketFile::of(&file) {
+        Some(_) => Ok(file),
+        None => Err(Errno::ENOTSOCK),
     }
 }
 
-fn on_socket(a: &mut Args, errno: Errno) -> Result<u64, Errno> {
-    check(a.int(0))?;
-    Err(errno)
+/// The socket of a file that [`file_of`] has returned.
+fn of(file: &FileRef) -> Result<&dyn Socket, Errno> {
+    SocketFile::of(file).ok_or(Errno::ENOTSOCK)
 }
 
-/// Longest local address in bytes: the family and a path.
-const ADDRESS: usize = 110;
+/// Bytes of the longest address of any family.
+const ADDRESS: usize = 128;
 
-/// Copies a socket address from user memory; returns it with its length.
+/// Copies a socket address from user memory.
 ///
 /// # Errors
 /// EINVAL, EFAULT.
-fn address(a: &Args) -> Result<([u8; ADDRESS], usize), Errno> {
-    let len = a.size(2);
-    if !(2..=ADDRESS).contains(&len) {
-        return Err(Errno::EINVAL);
-    }
-    let mut raw = [0; ADDRESS];
-    let mut from = IoBuf::user(a.get(1), len);
-    if from.take(&mut raw[..len]).map_err(fault)? < len {
+fn address(addr: u64, len: i32) -> Result<Vec<u8>, Errno> {
+    let len = usize::try_from(len).ok().filter(|&n| n <= ADDRESS);
+    let len = len.ok_or(Errno::EINVAL)?;
+    let mut raw = alloc::vec![0; len];
+    let mut from = IoBuf::user(addr, len);
+    if len > 0 && from.take(&mut raw).map_err(fault)? < len {
         return Err(Errno::EFAULT);
     }
-    Ok((raw, len))
+    Ok(raw)
+}
+
+/// Writes an address to user memory, as much as there is room for, and its length; nothing but the length 0 if there is none.
+///
+/// # Errors
+/// EINVAL, EFAULT.
+fn put_address(addr: u64, len_at: u64, address: Option<&Address>) -> Result<(), Errno> {
+    let at = UserPtr::<i32>::new(len_at);
+    let room = usize::try_from(at.read().map_err(fault)?).map_err(|_| Errno::EINVAL)?;
+    let bytes = address.map_or(&[][..], |address| &address.0);
+    let n = bytes.len().min(room);
+    if n > 0 && IoBuf::user(addr, n).put(&bytes[..n]).map_err(fault)? < n {
+        return Err(Errno::EFAULT);
+    }
+    at.write(&(bytes.len() as i32)).map_err(fault)
+}
+
+fn bind(a: &mut Args) -> Result<u64, Errno> {
+    let file = file_of(a.int(0))?;
+    let address = address(a.get(1), a.int(2))?;
+    of(&file)?.bind(&address)?;
+    Ok(0)
+}
+
+fn listen(a: &mut Args) -> Result<u64, Errno> {
+    let file = file_of(a.int(0))?;
+    // As in Linux, a negative backlog is a large one.
+    of(&file)?.listen(a.uint(1) as usize)?;
+    Ok(0)
 }
 
 fn connect(a: &mut Args) -> Result<u64, Errno> {
-    check(a.int(0))?;
-    let (raw, len) = address(a)?;
-    if i32::from(u16::from_le_bytes([raw[0], raw[1]])) != AF_UNIX {
-        return Err(Errno::EINVAL);
-    }
-    let path = &raw[2..len];
-    let path = path.split(|&b| b == 0).next().unwrap_or(&[]);
-    if path.is_empty() {
-        // An abstract name, or none: no socket listens there.
-        return Err(Errno::ECONNREFUSED);
-    }
-    let caller = Caller::now();
-    let place = caller.find(at::FDCWD, path, 0, Want::FOLLOW)?;
-    permitted(&caller.cred, &place.dentry.inode, perm::WRITE)?;
-    Err(Errno::ECONNREFUSED)
-}
-
-/// socketpair(2): checks all its arguments and then fails, because sockets cannot be connected.
-fn socketpair(a: &mut Args) -> Result<u64, Errno> {
-    install_pair((new_file(0), new_file(0)), false, a.get(3), false)?;
-    family(a.int(0), a.int(1), a.int(2))?;
-    Err(Errno::EOPNOTSUPP)
-}
-
-/// A call with a struct msghdr, which fails with `errno` if its arguments are valid.
-fn message(a: &mut Args, errno: Errno) -> Result<u64, Errno> {
-    check(a.int(0))?;
-    UserPtr::<[u64; 7]>::new(a.get(1)).read().map_err(fault)?;
-    Err(errno)
-}
-
-fn setsockopt(a: &mut Args) -> Result<u64, Errno> {
-    check(a.int(0))?;
-    if a.int(4) < size_of::<u32>() as i32 {
-        return Err(Errno::EINVAL);
-    }
-    UserPtr::<u32>::new(a.get(3)).read().map_err(fault)?;
-    Err(Errno::ENOPROTOOPT)
-}
-
-fn getsockopt(a: &mut Args) -> Result<u64, Errno> {
-    check(a.int(0))?;
-    if UserPtr::<i32>::new(a.get(4)).read().map_err(fault)? < 0 {
-        return Err(Errno::EINVAL);
-    }
-    Err(Errno::ENOPROTOOPT)
-}
-
-fn getsockname(a: &mut Args) -> Result<u64, Errno> {
-    check(a.int(0))?;
-    let len = UserPtr::<u32>::new(a.get(2));
-    let room = len.read().map_err(fault)? as i32;
-    if room < 0 {
-        return Err(Errno::EINVAL);
-    }
-    let name = (AF_UNIX as u16).to_le_bytes();
-    let n = name.len().min(room as usize);
-    if IoBuf::user(a.get(1), n).put(&name[..n]).map_err(fault)? < n {
-        return Err(Errno::EFAULT);
-    }
-    len.write(&2).map_err(fault)?;
+    let file = file_of(a.int(0))?;
+    let address = address(a.get(1), a.int(2))?;
+    of(&file)?.connect(&address, file.nonblocking())?;
     Ok(0)
+}
+
+fn accept(a: &mut Args, flags: u32) -> Result<u64, Errno> {
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let file = file_of(a.int(0))?;
+    let socket = of(&file)?;
+    // Without a descriptor no connection is taken.
+    let slot = Slot::new(0)?;
+    slot.reserve()?;
+    let accepted = socket
+        .accept(file.nonblocking())
+        .map_err(Errno::from)
+        .and_then(|accepted| {
+            if a.get(1) != 0 {
+                put_address(a.get(1), a.get(2), Some(&accepted.peer))?;
+            }
+            Ok(SocketFile::open(accepted.socket, flags))
+        });
+    match accepted {
+        Ok(file) => Ok(slot.fill(Ok(file), flags)?),
+        Err(errno) => {
+            let _ = slot.fill(Err(FsError::Invalid), flags);
+            Err(errno)
+        }
+    }
+}
+
+fn name(
+    a: &mut Args,
+    which: impl FnOnce(&dyn Socket) -> net::error::Result<Address>,
+) -> Result<u64, Errno> {
+    let file = file_of(a.int(0))?;
+    let address = which(of(&file)?)?;
+    put_address(a.get(1), a.get(2), Some(&address))?;
+    Ok(0)
+}
+
+fn shutdown(a: &mut Args) -> Result<u64, Errno> {
+    let file = file_of(a.int(0))?;
+    let (reads, writes) = match a.uint(1) {
+        0 => (true, false),
+        1 => (false, true),
+        2 => (true, true),
+        _ => return Err(Errno::EINVAL),
+    };
+    of(&file)?.shutdown(reads, writes)?;
+    Ok(0)
+}
+
+/// Sends with these flags, and sends SIGPIPE to the caller if the connection is broken.
+fn send(file: &FileRef, buf: &mut IoBuf, mut message: Message, flags: u32) -> Result<u64, Errno> {
+    if flags & msg::OOB != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    message.nonblocking = file.nonblocking() || flags & msg::DONTWAIT != 0;
+    let sent = of(file)?.send(buf, message);
+    if sent == Err(SocketError::File(FsError::BrokenPipe)) && flags & msg::NOSIGNAL == 0 {
+        signal::raise(sig::PIPE);
+    }
+    Ok(sent? as u64)
+}
+
+fn sendto(a: &mut Args) -> Result<u64, Errno> {
+    let range = user_range(a.get(1), a.get(2))?;
+    let file = file_of(a.int(0))?;
+    let to = match a.get(4) {
+        0 => None,
+        addr => Some(address(addr, a.int(5))?),
+    };
+    let message = Message {
+        to: to.as_deref(),
+        ..Message::default()
+    };
+    send(&file, &mut IoBuf::User(range), message, a.uint(3))
+}
+
+/// How to receive from a file with these flags.
+fn how(file: &FileRef, flags: u32) -> Receive {
+    Receive {
+        peek: flags & msg::PEEK != 0,
+        all: flags & msg::WAITALL != 0,
+        nonblocking: file.nonblocking() || flags & msg::DONTWAIT != 0,
+    }
+}
+
+fn recvfrom(a: &mut Args) -> Result<u64, Errno> {
+    let range = user_range(a.get(1), a.get(2))?;
+    let file = file_of(a.int(0))?;
+    let flags = a.uint(3);
+    if flags & msg::OOB != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut buf = IoBuf::User(range);
+    let got = of(&file)?.receive(&mut buf, how(&file, flags))?;
+    if a.get(4) != 0 {
+        put_address(a.get(4), a.get(5), got.from.as_ref())?;
+    }
+    Ok(message::count(of(&file)?, &got, flags))
 }

@@ -67,7 +67,6 @@ pub mod rename;
 pub mod rights;
 pub mod seals;
 pub mod setattr;
-pub mod socket;
 pub mod superblock;
 pub mod table;
 pub mod tmpfs;

@@ -1,4 +1,4 @@
-//! Readiness: the events of each state of pipes, counters and sockets, and the waits of poll(2) for several of them.
+//! Readiness: the events of each state of pipes and counters, and the waits of poll(2) for several of them.
 #![cfg(not(shuttle))]
 
 mod pipe_users;
@@ -10,13 +10,10 @@ use pipe_users::threads::{MS, interrupt, nap, nap_until, spawn, wait_for_ends};
 use pipe_users::{Polled, call, events, fifo, fill_but, on, open, pair, pipe_of, read, write};
 use task::park::{Deadline, ParkError};
 use task::time::monotonic_ns;
-use vfs::error::FsError;
 use vfs::eventfd::EventCounter;
-use vfs::file::{File, FileRef, Kind, Whence, o};
-use vfs::inode::mode;
+use vfs::file::{File, FileRef, Kind, o};
 use vfs::pipe::{PAGE, PIPE_BUF};
 use vfs::poll::PollMask;
-use vfs::socket::LocalSocket;
 use vm_host::random::Random;
 
 const NONE: PollMask = PollMask::NONE;
@@ -95,24 +92,6 @@ fn both_ends_of_a_fifo_report_both_sides() {
         let to = open(&fifo, o::WRONLY).expect("there is a reader");
         drop(both);
         assert_eq!(events(&to), ERR);
-    });
-}
-
-/// A local socket that is not connected, as Linux has it.
-#[test]
-fn a_socket_without_a_peer_transfers_nothing() {
-    on(1, || {
-        let socket = other(LocalSocket::new());
-        assert_eq!(events(&socket), OUT | HUP);
-        assert_eq!(read(&socket, 1), Err(FsError::Invalid));
-        assert_eq!(write(&socket, b"x"), Err(FsError::NotConnected));
-        assert_eq!(socket.seek(0, Whence::Set), Err(FsError::NotSeekable));
-        let attr = socket.attr().expect("a socket");
-        assert_eq!(attr.mode, mode::SOCK | 0o777);
-        let second = other(LocalSocket::default()).attr().expect("a socket");
-        assert_ne!(second.ino, attr.ino);
-        let waited = Polled::new(&[(&socket, IN)]).wait(Deadline::Never);
-        assert_eq!(waited, Ok(1), "a hang-up is always reported");
     });
 }
 

@@ -1,0 +1,167 @@
+//! setsockopt(2) and getsockopt(2) at the level SOL_SOCKET.
+
+use cred::Cap;
+use hal::uaccess::UserPtr;
+use hal::uio::IoBuf;
+use net::Socket;
+use task::current::current;
+
+use super::{file_of, of};
+use crate::call::Args;
+use crate::errno::Errno;
+use crate::fsutil::fault;
+
+const SOL_SOCKET: i32 = 1;
+const MICROSECOND: u64 = 1000;
+
+/// Numbers of options, named as in socket(7) without their prefix `SO_`.
+mod so {
+    pub const TYPE: u32 = 3;
+    pub const ERROR: u32 = 4;
+    pub const SNDBUF: u32 = 7;
+    pub const RCVBUF: u32 = 8;
+    pub const LINGER: u32 = 13;
+    pub const PASSCRED: u32 = 16;
+    pub const PEERCRED: u32 = 17;
+    pub const RCVLOWAT: u32 = 18;
+    pub const SNDLOWAT: u32 = 19;
+    pub const RCVTIMEO: u32 = 20;
+    pub const SNDTIMEO: u32 = 21;
+    pub const ACCEPTCONN: u32 = 30;
+    pub const SNDBUFFORCE: u32 = 32;
+    pub const RCVBUFFORCE: u32 = 33;
+    pub const PROTOCOL: u32 = 38;
+    pub const DOMAIN: u32 = 39;
+}
+
+/// setsockopt(2).
+pub fn set(a: &mut Args) -> Result<u64, Errno> {
+    let file = file_of(a.int(0))?;
+    let socket = of(&file)?;
+    let (option, at, len) = (a.uint(2), a.get(3), a.int(4));
+    if len < 0 {
+        return Err(Errno::EINVAL);
+    }
+    if a.int(1) != SOL_SOCKET {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if len < size_of::<i32>() as i32 {
+        return Err(Errno::EINVAL);
+    }
+    let value = UserPtr::<i32>::new(at).read().map_err(fault)?;
+    let needs = |bytes| match len >= bytes {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
+    };
+    match option {
+        so::SNDBUF | so::SNDBUFFORCE | so::RCVBUF | so::RCVBUFFORCE => {
+            let force = matches!(option, so::SNDBUFFORCE | so::RCVBUFFORCE);
+            if force && !current().cred().capable(Cap::NetAdmin) {
+                return Err(Errno::EPERM);
+            }
+            // As in Linux, a negative size is a large one.
+            let bytes = value as u32 as usize;
+            match option {
+                so::SNDBUF | so::SNDBUFFORCE => socket.set_send_limit(bytes),
+                _ => socket.options().set_receive_buffer(bytes),
+            }
+        }
+        so::LINGER => {
+            needs(8)?;
+            let [on, seconds] = UserPtr::<[i32; 2]>::new(at).read().map_err(fault)?;
+            socket.options().set_linger(on != 0, seconds as u32);
+        }
+        so::PASSCRED => socket.show_ids(value != 0),
+        so::RCVTIMEO | so::SNDTIMEO => {
+            needs(16)?;
+            let ns = timeout(UserPtr::<[i64; 2]>::new(at).read().map_err(fault)?)?;
+            socket.options().set_timeout(option == so::SNDTIMEO, ns);
+        }
+        other if socket.options().keep(other, value != 0) => {}
+        _ => return Err(Errno::ENOPROTOOPT),
+    }
+    Ok(0)
+}
+
+/// The nanoseconds of a struct timeval: 0 for no timeout.
+///
+/// # Errors
+/// EDOM.
+fn timeout([seconds, micros]: [i64; 2]) -> Result<u64, Errno> {
+    if !(0..1_000_000).contains(&micros) {
+        return Err(Errno::EDOM);
+    }
+    // As in Linux, negative seconds do not wait.
+    let Ok(seconds) = u64::try_from(seconds) else {
+        return Ok(1);
+    };
+    Ok(seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(micros as u64 * MICROSECOND))
+}
+
+/// getsockopt(2).
+pub fn get(a: &mut Args) -> Result<u64, Errno> {
+    let file = file_of(a.int(0))?;
+    let socket = of(&file)?;
+    if a.int(1) != SOL_SOCKET {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let len_at = UserPtr::<i32>::new(a.get(4));
+    let room = usize::try_from(len_at.read().map_err(fault)?).map_err(|_| Errno::EINVAL)?;
+    let mut words = [0; 4];
+    let count = value(socket, a.uint(2), &mut words)?;
+    let bytes = words.map(i32::to_ne_bytes);
+    let n = (4 * count).min(room);
+    let mut out = IoBuf::user(a.get(3), n);
+    if n > 0 && out.put(&bytes.as_flattened()[..n]).map_err(fault)? < n {
+        return Err(Errno::EFAULT);
+    }
+    len_at.write(&(n as i32)).map_err(fault)?;
+    Ok(0)
+}
+
+/// Puts the value of an option into `out`; returns the number of words.
+///
+/// # Errors
+/// ENOPROTOOPT.
+fn value(socket: &dyn Socket, option: u32, out: &mut [i32; 4]) -> Result<usize, Errno> {
+    let options = socket.options();
+    out[0] = match option {
+        so::TYPE => socket.kind() as i32,
+        so::DOMAIN => socket.domain() as i32,
+        so::PROTOCOL => 0,
+        so::ERROR => socket
+            .take_error()
+            .map_or(0, |e| i32::from(Errno::from(e).get())),
+        so::SNDBUF => socket.send_limit() as i32,
+        so::RCVBUF => options.receive_buffer() as i32,
+        so::RCVLOWAT | so::SNDLOWAT => 1,
+        so::ACCEPTCONN => i32::from(socket.listens()),
+        so::PASSCRED => i32::from(socket.shows_ids().ok_or(Errno::EOPNOTSUPP)?),
+        so::LINGER => {
+            let (on, seconds) = options.linger();
+            (out[0], out[1]) = (i32::from(on), seconds as i32);
+            return Ok(2);
+        }
+        so::PEERCRED => {
+            let ids = socket.peer_ids();
+            let ids = ids.map_or([0, -1, -1], |ids| {
+                [ids.pid, ids.uid, ids.gid].map(|n| n as i32)
+            });
+            out[..3].copy_from_slice(&ids);
+            return Ok(3);
+        }
+        so::RCVTIMEO | so::SNDTIMEO => {
+            let ns = options.timeout(option == so::SNDTIMEO);
+            let parts = [ns / 1_000_000_000, ns % 1_000_000_000 / MICROSECOND];
+            for (i, part) in parts.into_iter().enumerate() {
+                out[2 * i] = part as i32;
+                out[2 * i + 1] = (part >> 32) as i32;
+            }
+            return Ok(4);
+        }
+        other => i32::from(options.kept(other).ok_or(Errno::ENOPROTOOPT)?),
+    };
+    Ok(1)
+}
