@@ -37,6 +37,8 @@ mod rseq;
 mod signals;
 mod superpages;
 mod splices;
+mod socket_calls;
+mod sockets;
 mod system;
 mod time;
 mod timers;
@@ -50,6 +52,7 @@ const SUBJECTS: &[&[Test]] = &[
     process::TESTS,
     signals::TESTS,
     splices::TESTS,
+    sockets::TESTS,
     pipes::TESTS,
     futex::TESTS,
     events::TESTS,

@@ -1,4 +1,4 @@
-//! Sockets: local sockets can be created, but connect to nothing.
+//! Sockets: the errnos that one line can provoke. `socket/` has the rest.
 
 use super::{BAD, NONE, apart, no_descriptors, nobody};
 use user::sys;
