@@ -24,6 +24,10 @@
 //! 4. A round may be notified although its sleeper has found its condition true without that: a `wake_one` for the next
 //!    sleeper then chose this thread. So a round that ends with success passes the wake-up on
 //!    ([`Round::end_with_success`]).
+//!
+//! A *listener* has a number and rounds as a thread has, and is called instead of woken ([`Sleepers::call`]), outside of the
+//! queue's lock: such as an entry of an epoll. Points 1 and 2 hold for it, with a look at the file in place of the test. It takes no
+//! `wake_one` from a thread. Of the *exclusive* listeners one `wake_all` calls no more after one that has woken a thread.
 
 use alloc::{boxed::Box, collections::VecDeque};
 use core::marker::PhantomData;
@@ -201,12 +205,38 @@ pub trait Sleepers: 'static {
     fn round(pin: &CpuPin, tid: u32) -> Option<&Round>;
     /// Wakes the thread that has `tid`, whose round was notified.
     fn wake(pin: &CpuPin, tid: u32);
+    /// The rounds of the listener that has this number now.
+    fn listener_round(_pin: &CpuPin, _number: u32) -> Option<&Round> {
+        None
+    }
+    /// Calls the listener that has this number, whose round was notified. No wait queue's lock is held. Returns whether it has
+    /// woken a thread.
+    fn call(_pin: &CpuPin, _number: u32) -> bool {
+        false
+    }
+}
+
+/// Set in a registration's `tid` if it is of a listener.
+const LISTENER: u32 = 1 << 31;
+/// Set beside [`LISTENER`] for an exclusive one.
+const EXCLUSIVE: u32 = 1 << 30;
+/// The bits of the [`Cause`]s that a listener is not called for.
+const CAUSES: u32 = 3 << 28;
+
+/// Why the sleepers of a queue are woken, where a queue serves two kinds of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Cause {
+    /// There is something to read.
+    Input = 1 << 28,
+    /// There is room to write.
+    Room = 1 << 29,
 }
 
 /// A thread's registration on a queue: its tid and the round in which it registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// 0: none.
+    /// 0: none. Else a tid, or the number of a listener and its bits.
     tid: u32,
     /// The low and the high half: this alignment makes a queue smaller.
     round: [u32; 2],
@@ -226,6 +256,43 @@ impl Registration {
         }
     }
 
+    /// The registration of a listener, whose number is below 2^28, in its round `round`.
+    pub fn listener(number: u32, round: u64, exclusive: bool) -> Self {
+        let exclusive = if exclusive { EXCLUSIVE } else { 0 };
+        Registration::new(number | LISTENER | exclusive, round)
+    }
+
+    /// The same, if of a listener, but not for wake-ups with that cause.
+    pub fn except(self, cause: Cause) -> Self {
+        let bit = if self.is_listener() { cause as u32 } else { 0 };
+        let tid = self.tid | bit;
+        Registration { tid, ..self }
+    }
+
+    /// Whether it is of a listener.
+    #[inline]
+    pub fn is_listener(self) -> bool {
+        self.tid & LISTENER != 0
+    }
+
+    fn is_exclusive(self) -> bool {
+        self.tid & EXCLUSIVE != 0
+    }
+
+    /// The number of a listener.
+    fn number(self) -> u32 {
+        self.tid & !(LISTENER | EXCLUSIVE | CAUSES)
+    }
+
+    #[inline]
+    fn rounds<S: Sleepers>(self, pin: &CpuPin) -> Option<&Round> {
+        if self.is_listener() {
+            S::listener_round(pin, self.number())
+        } else {
+            S::round(pin, self.tid)
+        }
+    }
+
     fn round(self) -> u64 {
         u64::from(self.round[1]) << 32 | u64::from(self.round[0])
     }
@@ -237,13 +304,19 @@ impl Registration {
 
     /// Whether the round is not over and was not notified.
     fn live<S: Sleepers>(self, pin: &CpuPin) -> bool {
-        S::round(pin, self.tid).is_some_and(|r| r.is(self.round()))
+        self.rounds::<S>(pin).is_some_and(|r| r.is(self.round()))
     }
 
-    /// Notifies and wakes the thread; false if the registration is void or another waker was first.
+    /// Notifies and wakes the thread; false if the registration is void or another waker was first. A listener is called; then
+    /// returns whether that has woken a thread.
     pub fn notify<S: Sleepers>(self, pin: &CpuPin) -> bool {
-        let told = S::round(pin, self.tid).is_some_and(|r| r.notify(self.round()));
+        let told = self
+            .rounds::<S>(pin)
+            .is_some_and(|r| r.notify(self.round()));
         if told {
+            if self.is_listener() {
+                return S::call(pin, self.number());
+            }
             S::wake(pin, self.tid);
         }
         told
@@ -416,23 +489,38 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
     }
 
     /// Wakes the thread that has waited longest and that no other queue has notified yet. Returns whether there was
-    /// one.
+    /// one. Listeners that come before it are called.
     pub fn wake_one(&self) -> bool {
         let pin = pin();
         let mut list = self.list.lock();
         while let Some(r) = list.pop() {
-            if r.notify::<S>(&pin) {
+            if r.is_listener() {
+                drop(list);
+                r.notify::<S>(&pin);
+                list = self.list.lock();
+            } else if r.notify::<S>(&pin) {
                 return true;
             }
         }
         false
     }
 
-    /// Wakes every thread that waits now. Returns the number notified. Preemption is off for a batch at a time, unless it is
-    /// off in the caller.
+    /// Wakes every thread that waits now, and calls every listener, but exclusive ones behind the first of them that has woken a
+    /// thread. Returns the number of threads notified and of listeners that have woken one. Preemption is off for a batch at a
+    /// time, unless it is off in the caller.
     pub fn wake_all(&self) -> usize {
+        self.wake(0)
+    }
+
+    /// As [`wake_all`](Self::wake_all), but listeners that are not called for this cause stay.
+    pub fn wake_all_for(&self, cause: Cause) -> usize {
+        self.wake(cause as u32)
+    }
+
+    fn wake(&self, cause: u32) -> usize {
         let mut left = self.list.lock().len();
         let mut told = 0;
+        let mut served = false;
         // Threads that register meanwhile come later in the queue; they have seen the new state.
         while left > 0 {
             // From before the first is taken off until the last is told: a thread that ran in between, and perhaps needs more
@@ -441,17 +529,35 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
             let mut batch = [VACANT; BATCH];
             let mut n = 0;
             let mut list = self.list.lock();
-            while n < BATCH.min(left) {
+            let mut passed = 0;
+            while n < BATCH && passed < BATCH.min(left) {
                 let Some(r) = list.pop() else { break };
+                passed += 1;
+                let exclusive = r.is_exclusive();
+                if r.tid & cause != 0 && r.is_listener() || exclusive && served {
+                    // It stays, behind those that are called: so exclusive ones take turns. There is room where it was.
+                    if r.live::<S>(&pin) {
+                        list.push::<S>(&pin, r);
+                    }
+                    continue;
+                }
                 batch[n] = r;
                 n += 1;
+                if exclusive {
+                    // Whether the next exclusive one is called depends on this one.
+                    break;
+                }
             }
             drop(list);
-            if n == 0 {
+            if passed == 0 {
                 break;
             }
-            left -= n;
-            told += batch[..n].iter().filter(|r| r.notify::<S>(&pin)).count();
+            left -= passed;
+            for r in &batch[..n] {
+                let woke = r.notify::<S>(&pin);
+                told += usize::from(woke);
+                served |= woke && r.is_exclusive();
+            }
         }
         told
     }
@@ -472,68 +578,4 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-
-    crate::lock_class!(QueueLock, "test wait queue", rank = 100);
-
-    static ROUNDS: [Round; 5] = [const { Round::after(0) }; 5];
-
-    enum Threads {}
-
-    impl Sleepers for Threads {
-        fn round(_: &CpuPin, tid: u32) -> Option<&Round> {
-            ROUNDS.get(tid as usize)
-        }
-
-        fn wake(_: &CpuPin, _: u32) {}
-    }
-
-    #[test]
-    fn what_sleepers_leave_behind_takes_no_memory() {
-        let queue = WaitQueue::<Threads, QueueLock>::new();
-        for _ in 0..100 {
-            for tid in [1, 2] {
-                let round = ROUNDS[tid as usize].begin();
-                assert!(queue.add(Registration::new(tid, round)));
-            }
-        }
-        let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
-        let room = queue.list.lock().more.with(room);
-        assert!(room <= 4, "room for {room} beside the first");
-    }
-
-    #[test]
-    fn many_sleepers_leave_a_short_list() {
-        let mut queue = WaitQueue::<Threads, QueueLock>::new();
-        let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
-        let sleep = |queue: &WaitQueue<_, _>, tid| {
-            assert!(queue.add(Registration::new(tid, ROUNDS[tid as usize].begin())));
-        };
-        let list = Box::new(VecDeque::with_capacity(4096));
-        queue.list.lock().grow(list);
-        sleep(&queue, 1);
-        assert!(queue.list.lock().more.with(room) <= KEEP);
-        sleep(&queue, 2);
-        assert_eq!(queue.wake_all(), 2);
-        queue.clear();
-        assert_eq!(queue.list.lock().more.with(room), 0);
-        sleep(&queue, 1);
-        assert_eq!(queue.wake_all(), 1);
-    }
-
-    #[test]
-    fn a_thread_that_listens_again_takes_one_place() {
-        let queue = WaitQueue::<Threads, QueueLock>::new();
-        let first = Registration::new(3, ROUNDS[3].begin());
-        let again = Registration::new(4, ROUNDS[4].begin());
-        assert!(queue.add(first));
-        for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
-            assert!(queue.add(again));
-        }
-        let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
-        let room = queue.list.lock().more.with(room);
-        assert!(room <= 4, "room for {room} beside the first");
-        assert_eq!(queue.wake_all(), 2);
-    }
-}
+mod tests;

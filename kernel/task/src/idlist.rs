@@ -164,6 +164,11 @@ impl<R: Role> IdList<R> {
         }
     }
 
+    /// Makes member `id` the first; the others stay in their order, of which the list is a circle.
+    pub fn make_first(&mut self, id: u32) {
+        self.head = id;
+    }
+
     /// The member after `id`, or `None` after the last.
     pub fn after(&self, pin: &CpuPin, id: u32) -> Option<u32> {
         let (next, _) = R::links(pin, id)?.get();

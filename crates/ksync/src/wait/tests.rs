@@ -1,0 +1,153 @@
+//! Wait queues, their memory, and their listeners.
+
+use super::*;
+
+crate::lock_class!(QueueLock, "test wait queue", rank = 100);
+
+static ROUNDS: [Round; 5] = [const { Round::after(0) }; 5];
+
+enum Threads {}
+
+impl Sleepers for Threads {
+    fn round(_: &CpuPin, tid: u32) -> Option<&Round> {
+        ROUNDS.get(tid as usize)
+    }
+
+    fn wake(_: &CpuPin, _: u32) {}
+
+    fn listener_round(_: &CpuPin, number: u32) -> Option<&Round> {
+        HEARD.get(number as usize).map(|heard| &heard.0)
+    }
+
+    /// The listeners with even numbers wake a thread.
+    fn call(_: &CpuPin, number: u32) -> bool {
+        HEARD[number as usize].1.fetch_add(1, Relaxed);
+        number % 2 == 0
+    }
+}
+
+/// Rounds of listeners, and how often each was called.
+static HEARD: [(Round, AtomicU64); 24] = [const { (Round::after(0), AtomicU64::new(0)) }; 24];
+
+type Queue = WaitQueue<Threads, QueueLock>;
+
+fn listen(queue: &Queue, number: u32, exclusive: bool) -> Registration {
+    let round = HEARD[number as usize].0.begin();
+    let me = Registration::listener(number, round, exclusive);
+    assert!(queue.add(me));
+    me
+}
+
+fn calls(numbers: core::ops::Range<usize>) -> alloc::vec::Vec<u64> {
+    let calls = |(_, calls): &(Round, AtomicU64)| calls.swap(0, Relaxed);
+    HEARD[numbers].iter().map(calls).collect()
+}
+
+#[test]
+fn a_listener_takes_no_wake_up_from_a_thread() {
+    let queue = Queue::new();
+    listen(&queue, 0, false);
+    listen(&queue, 1, true);
+    assert!(queue.add(Registration::new(0, ROUNDS[0].begin())));
+    listen(&queue, 2, false);
+    assert!(queue.wake_one());
+    assert_eq!(calls(0..3), [1, 1, 0]);
+    assert!(!queue.wake_one(), "only a listener is left");
+    assert_eq!(calls(0..3), [0, 0, 1]);
+    assert_eq!(queue.wake_all(), 0);
+}
+
+#[test]
+fn exclusive_listeners_take_turns() {
+    let queue = Queue::new();
+    // Those with odd numbers wake nobody, so the wake-up goes on to the next; the last is not exclusive.
+    for number in 4..9 {
+        listen(&queue, number, number < 8);
+    }
+    assert_eq!(queue.wake_all(), 2);
+    assert_eq!(calls(4..9), [1, 0, 0, 0, 1]);
+    listen(&queue, 4, true);
+    assert_eq!(queue.wake_all(), 1);
+    assert_eq!(calls(4..9), [0, 1, 1, 0, 0]);
+    assert_eq!(queue.wake_all(), 1);
+    assert_eq!(calls(4..9), [1, 0, 0, 1, 0]);
+    assert_eq!(queue.wake_all(), 0);
+}
+
+#[test]
+fn a_listener_is_called_once_a_round_and_for_its_causes() {
+    let queue = Queue::new();
+    let me = Registration::listener(10, HEARD[10].0.begin(), false);
+    let other = Queue::new();
+    assert!(queue.add(me.except(Cause::Room)) && other.add(me));
+    assert!(queue.add(Registration::listener(12, HEARD[12].0.begin(), false)));
+    assert_eq!(queue.wake_all_for(Cause::Room), 1);
+    assert_eq!(calls(10..13), [0, 0, 1], "the other one stays");
+    assert_eq!(queue.wake_all_for(Cause::Input), 1);
+    assert_eq!(other.wake_all(), 0, "its round is over");
+    assert_eq!(calls(10..13), [1, 0, 0]);
+    // A thread is woken for any cause.
+    let round = ROUNDS[1].begin();
+    assert!(queue.add(Registration::new(1, round).except(Cause::Room)));
+    assert_eq!(queue.wake_all_for(Cause::Room), 1);
+}
+
+/// More than are handled in one hold of the lock.
+#[test]
+fn many_exclusive_listeners_stay_in_order() {
+    let queue = Queue::new();
+    for number in (14..24).chain(14..24) {
+        listen(&queue, number, true);
+    }
+    assert_eq!(queue.wake_all(), 1);
+    assert_eq!(queue.wake_all(), 1);
+    assert_eq!(calls(14..24), [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn what_sleepers_leave_behind_takes_no_memory() {
+    let queue = WaitQueue::<Threads, QueueLock>::new();
+    for _ in 0..100 {
+        for tid in [1, 2] {
+            let round = ROUNDS[tid as usize].begin();
+            assert!(queue.add(Registration::new(tid, round)));
+        }
+    }
+    let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
+    let room = queue.list.lock().more.with(room);
+    assert!(room <= 4, "room for {room} beside the first");
+}
+
+#[test]
+fn many_sleepers_leave_a_short_list() {
+    let mut queue = WaitQueue::<Threads, QueueLock>::new();
+    let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
+    let sleep = |queue: &WaitQueue<_, _>, tid| {
+        assert!(queue.add(Registration::new(tid, ROUNDS[tid as usize].begin())));
+    };
+    let list = Box::new(VecDeque::with_capacity(4096));
+    queue.list.lock().grow(list);
+    sleep(&queue, 1);
+    assert!(queue.list.lock().more.with(room) <= KEEP);
+    sleep(&queue, 2);
+    assert_eq!(queue.wake_all(), 2);
+    queue.clear();
+    assert_eq!(queue.list.lock().more.with(room), 0);
+    sleep(&queue, 1);
+    assert_eq!(queue.wake_all(), 1);
+}
+
+#[test]
+fn a_thread_that_listens_again_takes_one_place() {
+    let queue = WaitQueue::<Threads, QueueLock>::new();
+    let first = Registration::new(3, ROUNDS[3].begin());
+    let again = Registration::new(4, ROUNDS[4].begin());
+    assert!(queue.add(first));
+    for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
+        assert!(queue.add(again));
+    }
+    let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
+    let room = queue.list.lock().more.with(room);
+    assert!(room <= 4, "room for {room} beside the first");
+    assert_eq!(queue.wake_all(), 2);
+}
