@@ -7,6 +7,10 @@
 //! Mechanism: the count is outside the object and stays zero once it is. The last drop of a reference drops the object
 //! at once, in its own context, and retires the block. So an object whose end others wait for (a pipe's end) ends
 //! together with its last user, and not a grace period later, as it would with [`EpochPtr`](crate::EpochPtr).
+//!
+//! A *weak* reference keeps the block's memory, not the object. The block is retired by the end of the object or of the last weak
+//! reference, whichever comes later; all weak references together count as one until the object ends. An object without weak
+//! references ends without a further write for them.
 
 use alloc::boxed::Box;
 use core::{
@@ -27,6 +31,8 @@ use crate::{
 pub(crate) struct Block<T> {
     /// Number of references; 0 for good once the last was dropped.
     count: AtomicUsize,
+    /// Number of weak references, and one more until the object has ended.
+    weak: AtomicUsize,
     /// The epoch in which the block is retired. Const.
     epoch: EpochHandle,
     body: Body<T>,
@@ -68,6 +74,7 @@ impl<T: Send + Sync + 'static> EpochRc<T> {
     pub fn new(epoch: &Epoch, value: T) -> Self {
         let block = Box::new(Block {
             count: AtomicUsize::new(1),
+            weak: AtomicUsize::new(1),
             epoch: epoch.handle(),
             body: Body {
                 value: ManuallyDrop::new(value),
@@ -137,16 +144,80 @@ impl<T: Send + Sync + 'static> EpochRc<T> {
     fn end(&mut self) {
         // Acquire: all uses by the earlier references are over.
         fence(Acquire);
-        let epoch = self.block().epoch;
         let block = self.block.as_ptr();
         // SAFETY: this was the last reference, and a count of zero prevents new ones, so that the body is not read
-        // again. The block is given up here; `run` fits the link, which replaces the object.
-        unsafe {
-            ManuallyDrop::drop(&mut (*block).body.value);
-            let link = (&raw mut (*block).body.link).cast::<Link>();
-            link.write(Link::new(Block::<T>::run));
-            epoch.retire_link(&pin(), link);
+        // again.
+        unsafe { ManuallyDrop::drop(&mut (*block).body.value) };
+        // SAFETY: the share of the object in the weak references is given up here, once.
+        unsafe { release(self.block) };
+    }
+
+    /// A weak reference to the object.
+    pub fn downgrade(this: &Self) -> EpochWeak<T> {
+        // Relaxed: `this` keeps the count above zero.
+        this.block().weak.fetch_add(1, Relaxed);
+        EpochWeak {
+            block: this.block,
+            owns: PhantomData,
         }
+    }
+}
+
+/// Gives up one weak reference, or the object's share in them; the last one retires the block.
+///
+/// # Safety
+/// The caller has a weak reference, or that share, and does not use it again.
+unsafe fn release<T: Send + Sync + 'static>(block: NonNull<Block<T>>) {
+    // SAFETY: the caller's share keeps the block. The Rust reference covers only the count.
+    let weak = unsafe { &(*block.as_ptr()).weak };
+    // A count of 1 is the caller's own, from which nobody else can make another. Acquire: the end of the object, and all uses of
+    // the other weak references, are over.
+    if weak.load(Acquire) != 1 {
+        // Release: the uses of this one are over.
+        if weak.fetch_sub(1, Release) != 1 {
+            return;
+        }
+        fence(Acquire);
+    }
+    let block = block.as_ptr();
+    // SAFETY: the object has ended, and no weak reference is left. The block is given up here; `run` fits the link, which
+    // replaces the object.
+    unsafe {
+        let epoch = (*block).epoch;
+        let link = (&raw mut (*block).body.link).cast::<Link>();
+        link.write(Link::new(Block::<T>::run));
+        epoch.retire_link(&pin(), link);
+    }
+}
+
+/// A weak reference: to an object that may have ended.
+pub struct EpochWeak<T: Send + Sync + 'static> {
+    block: NonNull<Block<T>>,
+    owns: PhantomData<Block<T>>,
+}
+
+// SAFETY: as for `Weak` of `Arc`.
+unsafe impl<T: Send + Sync + 'static> Sync for EpochWeak<T> {}
+// SAFETY: as for `Weak` of `Arc`.
+unsafe impl<T: Send + Sync + 'static> Send for EpochWeak<T> {}
+
+impl<T: Send + Sync + 'static> EpochWeak<T> {
+    /// A reference to the object; `None` once its last one was dropped.
+    pub fn upgrade(&self) -> Option<EpochRc<T>> {
+        // SAFETY: the weak reference keeps the block, as a place from which it is not removed would.
+        unsafe { EpochRc::try_from_found(self.block, &pin()) }
+    }
+
+    /// The address of the object, which no other object has while the weak reference exists.
+    pub fn addr(&self) -> usize {
+        self.block.as_ptr().addr() + offset_of!(Block<T>, body)
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for EpochWeak<T> {
+    fn drop(&mut self) {
+        // SAFETY: this is a weak reference, and it ends here.
+        unsafe { release(self.block) };
     }
 }
 

@@ -62,7 +62,7 @@ pub use counter::Counter;
 pub use epoch::{Announcer, Epoch, Retired};
 pub use epoch_link::EpochLink;
 pub use epoch_ptr::{ArcBorrow, EpochPtr, Owner};
-pub use epoch_rc::EpochRc;
+pub use epoch_rc::{EpochRc, EpochWeak};
 pub use heap::try_box;
 pub use hub::{AttachError, HubRef, HubShard, HubValue, Member, ReplaceError};
 pub use keyed_queue::{KeyedQueue, Slot, Visit, Walk};

@@ -283,3 +283,26 @@ fn who_changes_a_table_is_alone() {
         assert_eq!((locked.has(0), locked.has(1), *locked), (true, true, 2));
     });
 }
+
+/// The last reference and the last weak one end at once, while a third thread may take a reference from the weak one.
+#[test]
+fn a_weak_reference_and_the_last_other_one_end_at_once() {
+    model(2, || {
+        let epoch = Epoch::new(2);
+        let (target, alive) = Target::new();
+        let object = EpochRc::new(&epoch, target);
+        let weak = EpochRc::downgrade(&object);
+        let other = spawn(1, move || {
+            if let Some(object) = weak.upgrade() {
+                object.look();
+            }
+            drop(weak);
+        });
+        object.look();
+        drop(object);
+        other.join().unwrap();
+        assert!(!alive.load(SeqCst), "its last user is gone");
+        assert_eq!(epoch.pending(), 1, "the memory is retired once");
+        drop(epoch);
+    });
+}

@@ -288,6 +288,36 @@ fn the_last_of_counted_references_drops_at_once_and_frees_later() {
 }
 
 #[test]
+fn a_weak_reference_keeps_the_memory_and_not_the_object() {
+    let epoch = Epoch::new(1);
+    host::set_cpu(0);
+    let drops = Arc::new(AtomicUsize::new(0));
+    let state = |epoch: &Epoch| (drops.load(SeqCst), epoch.pending());
+    let object = EpochRc::new(&epoch, Dropped(drops.clone()));
+    let (first, second) = (EpochRc::downgrade(&object), EpochRc::downgrade(&object));
+    assert_eq!(first.addr(), second.addr());
+    assert_eq!(first.addr(), std::ptr::from_ref::<Dropped>(&object).addr());
+    drop(first);
+    let again = second.upgrade().expect("it has not ended");
+    assert!(EpochRc::ptr_eq(&object, &again));
+    drop(object);
+    assert_eq!(state(&epoch), (0, 0));
+    drop(again);
+    assert_eq!(state(&epoch), (1, 0), "the weak one has the memory");
+    assert!(second.upgrade().is_none());
+    drop(second);
+    assert_eq!(state(&epoch), (1, 1));
+    epoch.drain();
+    assert_eq!(state(&epoch), (1, 0));
+    // Weak references that end first leave it as it was.
+    let object = EpochRc::new(&epoch, Dropped(drops.clone()));
+    drop(EpochRc::downgrade(&object));
+    drop(object);
+    assert_eq!(state(&epoch), (2, 1));
+    epoch.drain();
+}
+
+#[test]
 fn a_table_keeps_what_stands_in_it_while_it_grows() {
     let epoch = Epoch::new(1);
     host::set_cpu(0);
