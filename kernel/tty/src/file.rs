@@ -291,8 +291,11 @@ impl FileOps for TtyFile {
 
     fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
         if let Some(w) = waiter {
+            // A hang-up wakes both queues.
             w.listen(&self.tty.readers);
-            w.listen(&self.tty.writers);
+            if w.wants(PollMask::WRITE.0) {
+                w.listen(&self.tty.writers);
+            }
         }
         let line = self.tty.line.lock();
         if self.is_cut_off(&line) {

@@ -19,6 +19,10 @@ const BATCH: usize = 32;
 const RECORD: usize = 280;
 
 impl FileOps for DirFile {
+    fn pollable(&self) -> bool {
+        false
+    }
+
     fn read(&self, _: &File, _: &mut IoBuf, _: u64) -> Result<usize> {
         Err(FsError::IsDir)
     }

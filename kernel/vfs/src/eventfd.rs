@@ -139,8 +139,12 @@ impl FileOps for EventCounter {
 
     fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
         if let Some(waiter) = waiter {
-            waiter.listen(&self.readers);
-            waiter.listen(&self.writers);
+            if waiter.wants(PollMask::READ.0) {
+                waiter.listen(&self.readers);
+            }
+            if waiter.wants(PollMask::WRITE.0) {
+                waiter.listen(&self.writers);
+            }
         }
         let count = *self.count.lock();
         let mut ready = PollMask::NONE;

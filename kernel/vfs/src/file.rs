@@ -27,6 +27,7 @@ use super::opened::{DirFile, Regular};
 use super::pipe::end::PipeEnd;
 use super::place::{Path, flag};
 use super::poll::PollMask;
+use super::watch::Watchers;
 
 ksync::lock_class!(pub PosLock, "file position", rank = 40);
 
@@ -115,6 +116,14 @@ pub trait FileOps: Send + Sync {
     fn poll(&self, _file: &File, _waiter: Option<&mut Waiter>) -> PollMask {
         PollMask::ALWAYS
     }
+    /// Whether [`poll`](Self::poll) tells more than that the file never blocks. An epoll takes no other files.
+    fn pollable(&self) -> bool {
+        true
+    }
+    /// The operations as a value of their own type, for the calls that are for one kind of file alone.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
     /// Carries out a request of ioctl(2).
     fn ioctl(&self, _file: &File, _request: u32, _arg: u64) -> Result<u64> {
         Err(FsError::NotTty)
@@ -184,6 +193,8 @@ pub struct File {
     pos: Mutex<u64, PosLock>,
     /// Whether the open file was ever the owner of a lock. Atomic.
     locked: AtomicBool,
+    /// What is to be told when the file is closed.
+    pub watchers: Watchers,
     /// Charged to the user that opened the file.
     _charge: MemoryCharge,
 }
@@ -223,6 +234,7 @@ impl File {
             flags: AtomicU32::new(flags & o::KEPT),
             pos: Mutex::new(0),
             locked: AtomicBool::new(false),
+            watchers: Watchers::new(),
             _charge: charge,
         };
         EpochRc::new(epoch(), file)
@@ -484,6 +496,7 @@ fn check_end(pos: u64, buf: &IoBuf) -> Result<()> {
 
 impl Drop for File {
     fn drop(&mut self) {
+        self.watchers.tell();
         if *self.locked.get_mut()
             && let Some(locks) = self.locks()
         {

@@ -12,10 +12,11 @@
 //! - [`leftover`] frees later what takes too long to free at once, and [`kept`] keeps pages that are still shown;
 //! - [`rights`] says what credentials permit; [`setattr`] changes owners and permissions; [`protect`] restricts links and
 //!   files in directories that all may write;
+//! - [`watch`] tells epolls that a file is closed;
 //! - [`upcalls`] is what this crate calls of processes.
 //!
 //! The layers, from below; a file imports what is below it:
-//! 1. structures that know no inode: [`attr`], [`table`], `backlog`, [`kept`], [`lock`], [`quota`], and the pipe itself;
+//! 1. structures that know no inode: [`attr`], [`table`], [`watch`], `backlog`, [`kept`], [`lock`], [`quota`], and the pipe itself;
 //! 2. what holds one another: [`inode`], [`dentry`], [`dynamic`], [`superblock`], [`place`];
 //! 3. rules about these: [`rights`], [`setattr`], [`protect`], [`rename`], [`ancestry`]; and [`full_name`];
 //! 4. [`opened`], [`mod@file`], and what keeps open files: [`fdtable`], [`exec_cache`];
@@ -72,6 +73,7 @@ pub mod table;
 pub mod tmpfs;
 pub mod upcalls;
 pub mod walk;
+pub mod watch;
 
 pub use context::{FsContext, FsUse};
 pub use error::FsError;

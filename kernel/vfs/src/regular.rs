@@ -164,6 +164,10 @@ fn writable_from(pos: u64, len: usize) -> Result<usize> {
 }
 
 impl FileOps for Regular {
+    fn pollable(&self) -> bool {
+        false
+    }
+
     fn read(&self, file: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         let nothing = buf.remaining() == 0;
         // An empty vector is no access; all else is, at the end of the file, too: as in Linux.

@@ -11,6 +11,9 @@ use vm::ObjectRef;
 pub struct Null;
 
 impl FileOps for Null {
+    fn pollable(&self) -> bool {
+        false
+    }
     fn read(&self, _: &File, _: &mut IoBuf, _: u64) -> Result<usize> {
         Ok(0)
     }
@@ -47,6 +50,9 @@ fn read_zeroes(buf: &mut IoBuf) -> Result<usize> {
 pub struct Zero;
 
 impl FileOps for Zero {
+    fn pollable(&self) -> bool {
+        false
+    }
     fn read(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
         read_zeroes(buf)
     }
@@ -67,6 +73,9 @@ impl FileOps for Zero {
 pub struct Full;
 
 impl FileOps for Full {
+    fn pollable(&self) -> bool {
+        false
+    }
     fn read(&self, _: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
         read_zeroes(buf)
     }

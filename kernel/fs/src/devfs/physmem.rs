@@ -82,6 +82,10 @@ fn by_pages(
 }
 
 impl FileOps for PhysicalMemory {
+    fn pollable(&self) -> bool {
+        false
+    }
+
     fn read(&self, _: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
         by_pages(buf, pos, |buf, at, bytes| {
             match rule(at & !(PAGE - 1)) {

@@ -2,6 +2,8 @@
 
 use alloc::sync::Arc;
 
+use task::wait::Cause;
+
 use super::cache;
 use super::limits::{DEFAULT_SIZE, Room};
 use super::ring::PAGE;
@@ -28,7 +30,8 @@ impl PipeEnd {
         let mut s = pipe.state.lock();
         if s.readers == 0 && s.writers == 0 {
             let room = Room::new().ok_or(FsError::TooManyPipes)?;
-            s.ring.begin(room.payer, OBJECTS, room.pages * PAGE);
+            s.ring
+                .begin(room.payer, OBJECTS, room.pages as usize * PAGE);
             s.room = room;
         }
         if reads {
@@ -73,7 +76,12 @@ impl Drop for PipeEnd {
         if readers == 0 && self.reads && !self.pipe.writers.is_empty() {
             self.pipe.writers.wake_all();
         }
-        self.pipe.wake_pollers();
+        if writers == 0 && self.writes {
+            self.pipe.wake_pollers(Cause::Input);
+        }
+        if readers == 0 && self.reads {
+            self.pipe.wake_pollers(Cause::Room);
+        }
         if readers == 0 && writers == 0 {
             cache::put(&mut self.pipe);
         }

@@ -39,7 +39,10 @@ fn is_limited() -> bool {
 /// The charge for the pages of one pipe; that of a fifo is paid by its first opener.
 pub(super) struct Room {
     pub payer: Payer,
-    pub pages: usize,
+    pub pages: u32,
+    /// Whether an epoll has looked at the pipe for bytes since it was opened first. Such a one is told of each write, as in Linux,
+    /// since with EPOLLET it waits for the next write although there are bytes.
+    pub listened: bool,
     /// User id and group id of a pipe without a name: those for file access of the thread that was charged.
     pub owner: (u32, u32),
 }
@@ -48,6 +51,7 @@ impl Room {
     pub const NONE: Room = Room {
         payer: Payer::NOBODY,
         pages: 0,
+        listened: false,
         owner: (0, 0),
     };
 
@@ -72,7 +76,8 @@ impl Room {
         let owner = (cred.fsuid, cred.fsgid);
         let room = Room {
             payer,
-            pages,
+            pages: pages as u32,
+            listened: false,
             owner,
         };
         if is_beyond(payer, &USER_HARD) && is_limited() {
@@ -86,10 +91,11 @@ impl Room {
     /// [`MAX_SIZE`] or the payer is beyond a limit, and the caller has no privilege to go beyond. Takes the lock of the
     /// thread's credentials.
     pub fn resize(&mut self, pages: usize) -> Result<()> {
-        if pages <= self.pages {
-            self.payer.give_back(Charge::PipePages, self.pages - pages);
+        let before = self.pages as usize;
+        if pages <= before {
+            self.payer.give_back(Charge::PipePages, before - pages);
         } else {
-            let more = pages - self.pages;
+            let more = pages - before;
             if pages * PAGE > MAX_SIZE.load(Relaxed) as usize
                 && !current().cred().capable(Cap::SysResource)
             {
@@ -103,19 +109,19 @@ impl Room {
                 return Err(FsError::Perm);
             }
         }
-        self.pages = pages;
+        self.pages = pages as u32;
         Ok(())
     }
 
     /// Undoes a [`resize`](Self::resize), regardless of limits; `pages` were charged before it.
-    pub fn restore(&mut self, pages: usize) {
-        self.payer.charge(Charge::PipePages, pages);
-        self.payer.give_back(Charge::PipePages, self.pages);
+    pub fn restore(&mut self, pages: u32) {
+        self.payer.charge(Charge::PipePages, pages as usize);
+        self.payer.give_back(Charge::PipePages, self.pages as usize);
         self.pages = pages;
     }
 
     /// Ends the charge.
     pub fn end(self) {
-        self.payer.give_back(Charge::PipePages, self.pages);
+        self.payer.give_back(Charge::PipePages, self.pages as usize);
     }
 }

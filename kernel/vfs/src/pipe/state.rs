@@ -4,7 +4,7 @@ use ksync::atomic::{AtomicU64, Ordering};
 
 use hal::uio::IoBuf;
 use ksync::Mutex;
-use task::wait::WaitQueue;
+use task::wait::{Cause, WaitQueue};
 
 use super::limits::{DEFAULT_SIZE, Room};
 use super::ring::{PAGE, Ring};
@@ -95,19 +95,20 @@ impl Pipe {
         if !self.readers.is_empty() {
             self.readers.wake_one();
         }
-        self.wake_pollers();
+        self.wake_pollers(Cause::Input);
     }
 
     pub(super) fn wake_writers(&self) {
         if !self.writers.is_empty() {
             self.writers.wake_one();
         }
-        self.wake_pollers();
+        self.wake_pollers(Cause::Room);
     }
 
-    pub(super) fn wake_pollers(&self) {
+    /// Wakes the callers of poll(2) and the like; epolls only of ends that look for this.
+    pub(super) fn wake_pollers(&self, cause: Cause) {
         if !self.pollers.is_empty() {
-            self.pollers.wake_all();
+            self.pollers.wake_all_for(cause);
         }
     }
 
@@ -159,9 +160,12 @@ impl Pipe {
         let empty = s.ring.is_empty();
         let put = s.ring.fill(buf);
         let (filled, room) = (empty && !s.ring.is_empty(), s.ring.room() >= PIPE_BUF);
+        let told = s.room.listened && matches!(put, Ok(1..));
         drop(s);
         if filled {
             self.wake_readers();
+        } else if told {
+            self.wake_pollers(Cause::Input);
         }
         // Also if nothing could be copied, as in `try_read`.
         if room && !self.writers.is_empty() {

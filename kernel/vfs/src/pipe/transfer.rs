@@ -2,7 +2,7 @@
 
 use hal::uio::IoBuf;
 use task::park::{Deadline, Interruptible, Step, park_and_pass_on};
-use task::wait::Waiter;
+use task::wait::{Cause, Waiter};
 
 use super::end::PipeEnd;
 use super::state::{PIPE_BUF, Pipe};
@@ -103,10 +103,18 @@ impl FileOps for PipeEnd {
     }
 
     fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
+        let mut stays = false;
         if let Some(w) = waiter {
-            w.listen(&self.pipe.pollers);
+            stays = self.reads && w.is_listener();
+            let pollers = &self.pipe.pollers;
+            match (self.reads, self.writes) {
+                (true, false) => w.listen_except(pollers, Cause::Room),
+                (false, true) => w.listen_except(pollers, Cause::Input),
+                _ => w.listen(pollers),
+            }
         }
-        let s = self.pipe.state.lock();
+        let mut s = self.pipe.state.lock();
+        s.room.listened |= stays;
         let mut mask = PollMask::NONE;
         if self.reads {
             if !s.ring.is_empty() && !s.ring.front_held {
