@@ -31,6 +31,8 @@ pub enum Charge {
     Signals,
     /// Descriptors in messages that nobody has received yet.
     InFlight,
+    /// Entries of epolls.
+    Watches,
 }
 
 /// How far a CPU's balance may change before the common word is updated; memory has no limit.

@@ -51,22 +51,24 @@ impl Accounts {
 impl DynFile for Accounts {
     fn print(&self, out: &mut Text) -> Result<()> {
         task::account::each(|a| {
-            let [threads, memory, names, pipe_pages, locks, signals] = [
+            let [threads, memory, names, pipe_pages, locks, signals, watches] = [
                 Charge::Threads,
                 Charge::Memory,
                 Charge::Names,
                 Charge::PipePages,
                 Charge::Locks,
                 Charge::Signals,
+                Charge::Watches,
             ]
             .map(|what| a.held(what));
-            let used = threads + memory + names + pipe_pages + locks + signals != 0;
+            let used = threads + memory + names + pipe_pages + locks + signals + watches != 0;
             if used && self.only.is_none_or(|uid| uid == a.uid()) {
                 put!(out, "user={} threads={threads} memory={memory}", a.uid());
                 put!(
                     out,
-                    " names={names} pipe_pages={pipe_pages} locks={locks} signals={signals}\n"
+                    " names={names} pipe_pages={pipe_pages} locks={locks} signals={signals}"
                 );
+                put!(out, " watches={watches}\n");
             }
         });
         Ok(())
