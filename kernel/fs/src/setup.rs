@@ -41,6 +41,7 @@ pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
     drivers::random::init(ncpus);
     devices::set_open(devfs::open);
     vfs::init(ncpus);
+    ipc::init(ncpus);
     procfs::set_command_line(cmdline);
     let fs = tmpfs::new_super(FsKind::Tmpfs, Settings::new(0o755)).map_err(UnpackError::Setup)?;
     let limits = [fs.quota, fs.inodes];

@@ -23,6 +23,7 @@ mod adjtime;
 mod call;
 mod credentials;
 mod dir;
+mod epoll;
 mod errno;
 mod eventfd;
 mod exec;
@@ -68,6 +69,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     adjtime::HANDLERS,
     credentials::HANDLERS,
     dir::HANDLERS,
+    epoll::HANDLERS,
     eventfd::HANDLERS,
     file::HANDLERS,
     futex::HANDLERS,

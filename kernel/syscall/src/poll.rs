@@ -97,7 +97,7 @@ fn wait(items: &mut Vec<Item>, deadline: Deadline) -> Result<usize, Errno> {
 ///
 /// # Errors
 /// EFAULT, EINVAL.
-fn timeout(addr: u64, unit: i64) -> Result<Deadline, Errno> {
+pub fn timeout(addr: u64, unit: i64) -> Result<Deadline, Errno> {
     if addr == 0 {
         return Ok(Deadline::Never);
     }
@@ -149,7 +149,7 @@ fn finish(
 ///
 /// # Errors
 /// EFAULT; EINVAL if `size` is not that of the kernel's sigset_t.
-fn set_mask(addr: u64, size: u64) -> Result<bool, Errno> {
+pub fn set_mask(addr: u64, size: u64) -> Result<bool, Errno> {
     if addr == 0 {
         return Ok(false);
     }
@@ -163,7 +163,7 @@ fn set_mask(addr: u64, size: u64) -> Result<bool, Errno> {
 
 /// Restores the signal mask, unless a signal interrupted the call: that one is delivered under the temporary mask
 /// first.
-fn end_mask(masked: bool, result: &Result<u64, Errno>) {
+pub fn end_mask(masked: bool, result: &Result<u64, Errno>) {
     if masked && !matches!(result, Err(Errno::EINTR | Errno::ERESTARTNOHAND)) {
         current().restore_mask();
     }

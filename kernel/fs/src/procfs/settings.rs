@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use cred::Cap;
+use ipc::epoll;
 use ksync::Once;
 use proc::uts;
 use task::current::current;
@@ -21,6 +22,7 @@ pub const ROOT: Tree = &[
 ];
 
 const FS: Tree = &[
+    ("epoll", Fixed::Dir(EPOLL)),
     ("file-max", Fixed::File(|t| line(t, i64::MAX as u64))),
     ("nr_open", Fixed::File(|t| line(t, vfs::fdtable::NR_OPEN))),
     ("pipe-max-size", Fixed::Setting(pipe_max, set_pipe_max)),
@@ -67,6 +69,14 @@ const FS: Tree = &[
         ),
     ),
 ];
+
+const EPOLL: Tree = &[(
+    "max_user_watches",
+    Fixed::Setting(
+        |t| line(t, epoll::MAX_WATCHES.load(Ordering::Relaxed)),
+        |data| set(&epoll::MAX_WATCHES, data),
+    ),
+)];
 
 const KERNEL: Tree = &[
     ("cap_last_cap", Fixed::File(|t| line(t, 40))),

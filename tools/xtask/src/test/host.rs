@@ -117,12 +117,14 @@ fn reverse_maps(root: &Path, totals: &mut Totals) -> Result<()> {
 }
 
 /// The crates that are built for the machine.
-const KERNEL: [&str; 11] = [
-    "hal", "mem", "task", "drivers", "vfs", "proc", "net", "tty", "fs", "syscall", "pantala",
+const KERNEL: [&str; 12] = [
+    "hal", "mem", "task", "drivers", "vfs", "proc", "net", "ipc", "tty", "fs", "syscall", "pantala",
 ];
 
 /// Those of them that are built for a host, too, and tested there.
-const ON_HOST: [&str; 7] = ["hal", "mem", "task", "drivers", "vfs", "proc", "net"];
+const ON_HOST: [&str; 8] = [
+    "hal", "mem", "task", "drivers", "vfs", "proc", "net", "ipc",
+];
 
 /// The options that select packages.
 fn packages<'a>(names: &[&'a str]) -> Vec<&'a str> {

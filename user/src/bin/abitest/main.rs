@@ -14,6 +14,7 @@ mod creds;
 mod details;
 mod device;
 mod dirs;
+mod epoll;
 mod events;
 mod fault;
 mod files;
@@ -65,6 +66,7 @@ const SUBJECTS: &[&[Test]] = &[
     details::TESTS,
     device::TESTS,
     dirs::TESTS,
+    epoll::TESTS,
     jobs::TESTS,
     leaving::TESTS,
     limits::TESTS,
