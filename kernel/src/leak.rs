@@ -179,8 +179,7 @@ fn check_heap(heap: &HeapUsage, files: &Holdings) -> bool {
     };
     let new_names = files.names.saturating_sub(before.names);
     let new_pages = files.frames.saturating_sub(before.frames) as usize;
-    let tables =
-        proc::ids::table_bytes() + task::account::table_bytes() + ipc::epoll::table_bytes();
+    let tables = proc::ids::table_bytes() + task::account::table_bytes() + ipc::table_bytes();
     kprintln!(
         "leakcheck: heap of {} KiB, {} when init began; {} names, {} KiB of tables",
         heap.bytes / 1024,

@@ -92,6 +92,8 @@ pub mod flag {
     pub const BARRIERS: u32 = 1 << 12;
     /// As `BARRIERS`, after it has changed code.
     pub const CODE_BARRIERS: u32 = 1 << 13;
+    /// Each signal that becomes pending for it or a thread of it wakes its `group_wait`, now and later. Most processes never set it.
+    pub const HEARS_SIGNALS: u32 = 1 << 14;
 }
 
 /// Bits of personality(2); the names are Linux's.
@@ -200,7 +202,8 @@ pub struct Process {
     pub(super) thread_count: AtomicU32,
 
     // With locks of their own: where threads sleep.
-    /// Where execve waits for the other threads to exit, and where stopped threads wait for SIGCONT.
+    /// Where execve waits for the other threads to exit, and where stopped threads wait for SIGCONT; and with
+    /// [`flag::HEARS_SIGNALS`] what waits for signals without taking them, such as an epoll.
     pub(super) group_wait: WaitQueue,
     /// Where the process's threads sleep in wait4.
     pub(super) child_wait: WaitQueue,

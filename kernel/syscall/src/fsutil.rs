@@ -64,6 +64,7 @@ impl From<FsError> for Errno {
             FsError::MessageTooLong => Errno::EMSGSIZE,
             FsError::NoLocks => Errno::ENOLCK,
             FsError::Deadlock => Errno::EDEADLK,
+            FsError::Cancelled => Errno::ECANCELED,
         }
     }
 }

@@ -52,12 +52,14 @@ mod rseq;
 mod sched;
 mod schedattr;
 mod signal;
+mod signalfd;
 mod socket;
 mod splice;
 mod stat;
 mod time;
 mod timers;
 mod versioned;
+mod timerfd;
 mod xattr;
 
 /// Length of the table. Linux's numbers for x86-64 end below it; at or above it, calls fail with ENOSYS and are not
@@ -94,11 +96,13 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     sched::HANDLERS,
     schedattr::HANDLERS,
     signal::HANDLERS,
+    signalfd::HANDLERS,
     socket::HANDLERS,
     splice::HANDLERS,
     stat::HANDLERS,
     time::HANDLERS,
     timers::HANDLERS,
+    timerfd::HANDLERS,
     xattr::HANDLERS,
 ];
 

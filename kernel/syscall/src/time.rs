@@ -140,6 +140,7 @@ fn set_realtime(to: u64) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     time::set_realtime(to);
+    ipc::timerfd::clock_was_set();
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! Monotonic time comes from the machine and never steps.  Real time is monotonic time plus an
 //! offset that clock_settime(2) and settimeofday(2) change.
 
-use ksync::atomic::{AtomicI64, Ordering};
+use ksync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Nanoseconds of a second.
 pub const SECOND: u64 = 1_000_000_000;
@@ -11,6 +11,9 @@ pub const SECOND: u64 = 1_000_000_000;
 hal::machine_static! {
     /// Nanoseconds by which clock_settime(2) and its like have moved real time from the machine's. Atomic.
     static STEP: AtomicI64 = AtomicI64::new(0);
+
+    /// How often they have. Atomic; changed after `STEP`.
+    static STEPS: AtomicU64 = AtomicU64::new(0);
 }
 
 /// Nanoseconds since boot.
@@ -32,6 +35,12 @@ pub fn realtime_ns() -> u64 {
 pub fn set_realtime(ns: u64) {
     let now = realtime_ns();
     STEP.fetch_add(ns as i64 - now as i64, Ordering::Relaxed);
+    STEPS.fetch_add(1, Ordering::Release);
+}
+
+/// How often real time was set.
+pub fn steps() -> u64 {
+    STEPS.load(Ordering::Acquire)
 }
 
 /// The real time at which monotonic time was `ns`, by the present offset.

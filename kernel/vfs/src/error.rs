@@ -84,6 +84,8 @@ pub enum FsError {
     NoLocks,
     /// The wait for the lock would never end.
     Deadlock,
+    /// Real time was set, which cancels the timer.
+    Cancelled,
 }
 
 impl From<UserFault> for FsError {

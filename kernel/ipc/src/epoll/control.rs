@@ -12,7 +12,7 @@ use super::entry::Entry;
 use super::event::{Event, flag};
 use super::file::set_of;
 use super::nesting;
-use super::numbers::{self, Number};
+use super::numbers;
 use super::set::{Key, Set, unwatch};
 
 /// What an entry with EPOLLEXCLUSIVE may want: reads, writes, errors and hang-ups, and the flags that make no change to it.
@@ -67,7 +67,7 @@ pub fn add(epoll: &FileRef, file: &FileRef, fd: i32, event: Event) -> Result<()>
     let over = set
         .payer
         .is_over(Charge::Watches, MAX_WATCHES.load(Relaxed));
-    let Some(number) = Number::alloc().filter(|_| !over) else {
+    let Some(number) = numbers::alloc().filter(|_| !over) else {
         set.payer.give_back(Charge::Watches, 1);
         undo();
         return Err(if over {

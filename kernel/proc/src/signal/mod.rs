@@ -41,5 +41,5 @@ pub use sigaction::{action, set_action};
 pub use state::Shared;
 pub(crate) use state::StopReport;
 pub(crate) use stop::notify_parent_stopped;
-pub use take::{pending, take};
+pub use take::{arrivals, pending, take};
 pub use thread::{SignalExt, change_altstack};

@@ -1,12 +1,24 @@
 //! Taking pending signals.
 
 use task::thread::{Thread, flag};
+use task::wait::WaitQueue;
 
 use super::info::SigInfo;
 use super::send;
 use super::set::{SigSet, sig};
 use super::state::Shared;
+use crate::process::{Process, flag as pflag};
+
 use crate::{UserThreadExt, itimer, timers};
+
+/// The queue that is woken by each signal that becomes pending for `p` or for one of its threads from now on; by other news of the
+/// process, too.
+pub fn arrivals(p: &Process) -> &WaitQueue {
+    if !p.has(pflag::HEARS_SIGNALS) {
+        p.set_flag(pflag::HEARS_SIGNALS, true);
+    }
+    &p.group_wait
+}
 
 /// The signals pending for `t` or for its process.
 pub fn pending(t: &Thread) -> SigSet {

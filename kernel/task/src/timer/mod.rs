@@ -31,6 +31,8 @@ const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 8;
 /// Set in the ids on a wheel's lists for the timer of a process.
 const OF_PROCESS: u32 = 1 << 31;
+/// Set in them for the timer of an open file.
+const OF_FILE: u32 = 1 << 30;
 /// The most timers handled in one hold of the wheel's lock.
 const BATCH: usize = 16;
 /// Timers handled in one interrupt after which the rest is left to another interrupt.
@@ -41,9 +43,28 @@ enum OnWheel {}
 fn node(pin: &CpuPin, id: u32) -> Option<&TimerNode> {
     if id & OF_PROCESS != 0 {
         (upcalls::get().process_timer)(pin, id & !OF_PROCESS)
+    } else if id & OF_FILE != 0 {
+        (FILES.get()?.node)(pin, id & !OF_FILE)
     } else {
         ids::thread(pin, id).map(|t| &t.timer)
     }
+}
+
+/// The functions of the crate whose open files have timers, by their numbers.
+pub struct FileTimers {
+    /// The timer of a file; `None` if there is none with that number. A timer is off the wheel before its number is void.
+    pub node: for<'p> fn(&'p CpuPin, u32) -> Option<&'p TimerNode>,
+    /// That timer has expired and is off the wheel. Called in the timer interrupt.
+    pub expired: fn(&CpuPin, u32),
+}
+
+hal::machine_static! {
+    static FILES: Once<&'static FileTimers> = Once::new();
+}
+
+/// Sets the functions for timers of files. Called once, before there are any.
+pub fn set_file_timers(timers: &'static FileTimers) {
+    FILES.get_or_init(|| timers);
 }
 
 impl Role for OnWheel {
@@ -371,6 +392,16 @@ pub fn cancel_process(pid: u32, n: &TimerNode) {
     cancel(pid | OF_PROCESS, n);
 }
 
+/// As [`arm_process`], for the timer of the file with that number, which is below 2^30.
+pub fn arm_file(number: u32, n: &TimerNode, at: u64) {
+    arm(number | OF_FILE, n, at);
+}
+
+/// As [`cancel_process`], for the timer of a file.
+pub fn cancel_file(number: u32, n: &TimerNode) {
+    cancel(number | OF_FILE, n);
+}
+
 hal::machine_static! {
     /// Nanoseconds between timer interrupts that are made only to look for sections without preemption; 0 for no such interrupts.
     /// Atomic, set at boot.
@@ -432,6 +463,10 @@ pub(crate) fn run(pin: &CpuPin) -> bool {
 fn fire(pin: &CpuPin, id: u32) {
     if id & OF_PROCESS != 0 {
         (upcalls::get().process_timer_expired)(pin, id & !OF_PROCESS);
+    } else if id & OF_FILE != 0 {
+        if let Some(files) = FILES.get() {
+            (files.expired)(pin, id & !OF_FILE);
+        }
     } else if let Some(t) = ids::thread(pin, id) {
         sched::wake(pin, t);
     }

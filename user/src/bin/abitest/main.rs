@@ -43,6 +43,7 @@ mod sockets;
 mod system;
 mod time;
 mod timers;
+mod timerfd;
 mod tmpfs;
 
 use harness::{Test, Verdict};
@@ -84,6 +85,7 @@ const SUBJECTS: &[&[Test]] = &[
     system::TESTS,
     time::TESTS,
     timers::TESTS,
+    timerfd::TESTS,
     tmpfs::TESTS,
 ];
 
