@@ -302,6 +302,16 @@ impl Registration {
         self.tid
     }
 
+    /// That of the two, which are of one thread or listener, whose round is the later one. Two looks at a listener's file may be in progress at
+    /// once, and the earlier one, whose round is over, may register last.
+    fn later(self, other: Self) -> Self {
+        if other.round() < self.round() {
+            self
+        } else {
+            other
+        }
+    }
+
     /// Whether the round is not over and was not notified.
     fn live<S: Sleepers>(self, pin: &CpuPin) -> bool {
         self.rounds::<S>(pin).is_some_and(|r| r.is(self.round()))
@@ -374,13 +384,14 @@ impl Registrations {
                 true
             }
             more if first.tid == r.tid && more.as_ref().is_none_or(|m| m.is_empty()) => {
-                *first = r;
+                *first = first.later(r);
                 true
             }
             // A thread that registers again and again, as poll(2) does for each descriptor of one pipe, takes one slot.
             Some(m) if m.back().is_some_and(|last| last.tid == r.tid) => {
-                m.pop_back();
-                m.push_back(r);
+                if let Some(last) = m.back_mut() {
+                    *last = last.later(r);
+                }
                 true
             }
             Some(m) if m.len() < m.capacity() => {

@@ -120,6 +120,27 @@ fn no_event_is_lost_beside_a_change() {
     });
 }
 
+/// An entry is changed while another thread looks at it, and finds nothing: it hears the next event.
+#[test]
+fn a_change_beside_a_look_leaves_the_entry_registered() {
+    everywhere(|| {
+        on(2, || {
+            let (c, e) = (counter(1), epoll());
+            assert_eq!(add(&e, &c, 3, IN), Ok(()));
+            assert_eq!(ready(&e), [3]);
+            assert_eq!(take(&c), Ok(1));
+            let (changes, file) = (e.clone(), c.clone());
+            spawn(None, move || {
+                assert_eq!(change(&changes, &file, 3, IN | ET), Ok(()));
+            });
+            assert_eq!(ready(&e), []);
+            wait_for_ends(1);
+            count(&c);
+            assert_eq!(ready(&e), [3]);
+        });
+    });
+}
+
 /// An entry is removed while its file becomes ready, and added again: the new entry has its event.
 #[test]
 fn a_removal_beside_a_wake_leaves_no_trace() {

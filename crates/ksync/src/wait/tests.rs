@@ -92,6 +92,24 @@ fn a_listener_is_called_once_a_round_and_for_its_causes() {
     assert_eq!(queue.wake_all_for(Cause::Room), 1);
 }
 
+/// Two looks at a file are in progress, and the one whose round is over registers last.
+#[test]
+fn a_registration_of_an_earlier_round_replaces_no_later_one() {
+    let queue = Queue::new();
+    let round = |number: u32| HEARD[number as usize].0.begin();
+    let early = Registration::listener(9, round(9), false);
+    let late = Registration::listener(9, round(9), false);
+    assert!(queue.add(late) && queue.add(early));
+    queue.wake_all();
+    assert_eq!(calls(9..10), [1], "as the first of the queue");
+    let first = Registration::listener(13, round(13), false);
+    let early = Registration::listener(9, round(9), false);
+    let late = Registration::listener(9, round(9), false);
+    assert!(queue.add(first) && queue.add(late) && queue.add(early));
+    queue.wake_all();
+    assert_eq!(calls(9..10), [1], "as the last of several");
+}
+
 /// More than are handled in one hold of the lock.
 #[test]
 fn many_exclusive_listeners_stay_in_order() {
