@@ -254,16 +254,15 @@ fn a_user_has_a_limited_number_of_entries() {
 }
 
 #[test]
-fn a_file_has_a_thousand_entries() {
+fn a_file_has_many_entries() {
     on(1, || {
         let (c, e) = (counter(0), epoll());
-        for fd in 0..1000 {
+        for fd in 0..3000 {
             assert_eq!(add(&e, &c, fd, IN), Ok(()));
         }
-        assert_eq!(add(&e, &c, 1000, IN), Err(FsError::Invalid));
         count(&c);
-        let all = wait_until(&e, 2000, Deadline::now()).expect("no wait");
-        assert_eq!(all.len(), 1000);
+        let all = wait_until(&e, 5000, Deadline::now()).expect("no wait");
+        assert_eq!(all.len(), 3000);
         drop(e);
         let e = epoll();
         assert_eq!(add(&e, &c, 1000, IN), Ok(()));

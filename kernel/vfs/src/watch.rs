@@ -4,17 +4,12 @@
 //! costs a look at one word.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use ksync::Spin;
 
-use super::error::{FsError, Result};
-
 ksync::lock_class!(pub WatchersLock, "file watchers", rank = 86);
-
-/// The most watchers of one file, as in Linux.
-const MOST: usize = 1000;
 
 /// Something that is told of the end of an open file.
 pub trait Watcher: Send + Sync {
@@ -22,7 +17,12 @@ pub trait Watcher: Send + Sync {
     fn closed(&self);
 }
 
-type List = Box<Vec<Arc<dyn Watcher>>>;
+/// By their addresses.
+type List = Box<BTreeMap<usize, Arc<dyn Watcher>>>;
+
+fn address(watcher: &Arc<dyn Watcher>) -> usize {
+    Arc::as_ptr(watcher).addr()
+}
 
 /// The watchers of an open file.
 #[derive(Default)]
@@ -34,32 +34,18 @@ impl Watchers {
         Watchers(Spin::new(None))
     }
 
-    /// Adds one. May allocate.
-    ///
-    /// # Errors
-    /// `Invalid` if there are a thousand; `NoMemory`.
-    pub fn add(&self, watcher: Arc<dyn Watcher>) -> Result<()> {
+    /// Adds one. Allocates, with preemption off; the caller has been admitted.
+    pub fn add(&self, watcher: Arc<dyn Watcher>) {
         let mut list = self.0.lock();
-        if list.is_none() {
-            *list = Some(ksync::try_box(Vec::new()).map_err(|_| FsError::NoMemory)?);
-        }
-        let Some(list) = &mut *list else {
-            return Err(FsError::NoMemory);
-        };
-        if list.len() >= MOST {
-            return Err(FsError::Invalid);
-        }
-        list.try_reserve(1).map_err(|_| FsError::NoMemory)?;
-        list.push(watcher);
-        Ok(())
+        let list = list.get_or_insert_default();
+        list.insert(address(&watcher), watcher);
     }
 
     /// Takes one out, if it is there.
     pub fn remove(&self, watcher: &Arc<dyn Watcher>) {
         let mut list = self.0.lock();
         let Some(found) = &mut *list else { return };
-        let at = found.iter().position(|w| Arc::ptr_eq(w, watcher));
-        let gone = at.map(|at| found.swap_remove(at));
+        let gone = found.remove(&address(watcher));
         let empty = list.take_if(|list| list.is_empty());
         drop(list);
         drop((gone, empty));
@@ -68,7 +54,7 @@ impl Watchers {
     /// Tells all of them. Of a file whose last reference was dropped.
     pub(super) fn tell(&mut self) {
         if let Some(list) = self.0.get_mut().take() {
-            list.iter().for_each(|watcher| watcher.closed());
+            list.values().for_each(|watcher| watcher.closed());
         }
     }
 }

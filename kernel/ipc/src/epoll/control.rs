@@ -39,7 +39,7 @@ fn set<'a>(epoll: &'a FileRef, file: &FileRef) -> Result<&'a Arc<Set>> {
 /// EPOLL_CTL_ADD: adds an entry for `file`, open as `fd`. May sleep.
 ///
 /// # Errors
-/// `Perm`, `Invalid`, as in epoll_ctl(2), `Invalid` also for the 1001st entry of an open file, and where events would be passed on to too many epolls; `Loop` if epolls would be in themselves or too
+/// `Perm`, `Invalid`, as in epoll_ctl(2), `Invalid` also where events would be passed on to too many epolls; `Loop` if epolls would be in themselves or too
 /// deep; `Exists`; `NoSpace` beyond the user's limit; `NoMemory`. Nothing has changed.
 pub fn add(epoll: &FileRef, file: &FileRef, fd: i32, event: Event) -> Result<()> {
     let set = set(epoll, file)?;
@@ -83,16 +83,13 @@ pub fn add(epoll: &FileRef, file: &FileRef, fd: i32, event: Event) -> Result<()>
     Ok(())
 }
 
-/// Puts an entry on the list of its file, and into the set. If either fails, it is dead.
+/// Puts an entry on the list of its file, and into the set. If that fails, it is dead.
 ///
 /// # Errors
-/// `Exists`; those of [`vfs::watch::Watchers::add`].
+/// `Exists`.
 fn insert(set: &Set, file: &FileRef, entry: &Arc<Entry>) -> Result<()> {
     // First, so that a removal finds the entry there. The file does not end meanwhile.
-    if let Err(e) = file.watchers.add(entry.clone()) {
-        set.end(entry);
-        return Err(e);
-    }
+    file.watchers.add(entry.clone());
     let mut entries = set.entries.lock();
     let key = key(file, entry.fd);
     if entries.contains_key(&key) {

@@ -13,7 +13,7 @@ ksync::lock_class!(pub NestingLock, "epoll nesting", rank = 34);
 
 /// The most epolls of which each is in the next.
 const MOST: usize = 5;
-/// The most ways from an epoll to outer ones over one, two and more pairs: Linux's limits.
+/// The most ways from an epoll to outer ones over one, two and more pairs; Linux has these limits for the ways from other files.
 const WAYS: [u64; MOST - 1] = [500, 100, 50, 10];
 
 struct Pairs {
