@@ -1,4 +1,4 @@
-//! Files that report events: [`epoll`], [`timerfd`], [`signalfd`].
+//! Files that report events: [`epoll`], [`timerfd`], [`signalfd`], [`pidfd`].
 
 #![no_std]
 
@@ -7,6 +7,8 @@ extern crate alloc;
 pub mod epoll;
 mod numbers;
 // Tests on the host run threads without the processes of `proc`, with which a stand-in for them cannot be linked.
+#[cfg(target_os = "none")]
+pub mod pidfd;
 #[cfg(target_os = "none")]
 pub mod signalfd;
 pub mod timerfd;

@@ -354,7 +354,12 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
 
 /// The last step of a process's end: makes it a zombie, drops its pending signals, and notifies the parent. May sleep.
 fn become_zombie(p: &Arc<Process>) {
-    p.life.store(Life::Zombie as u8, Ordering::SeqCst);
+    p.life.swap(Life::Zombie as u8, Ordering::SeqCst);
+    // The other half of `signal::arrivals`: a listener that is not seen here finds a zombie.
+    ksync::fence_after_rmw();
+    if p.has(pflag::HEARS_SIGNALS) {
+        p.group_wait.wake_all();
+    }
     // It takes none any more, and may stay for long: what its senders pay for goes now.
     p.pending.drop_all();
     report_end(p);

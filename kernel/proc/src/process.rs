@@ -92,7 +92,7 @@ pub mod flag {
     pub const BARRIERS: u32 = 1 << 12;
     /// As `BARRIERS`, after it has changed code.
     pub const CODE_BARRIERS: u32 = 1 << 13;
-    /// Each signal that becomes pending for it or a thread of it wakes its `group_wait`, now and later. Most processes never set it.
+    /// Its end, and each signal that becomes pending for it or a thread of it, wake its `group_wait`. Most processes never set it.
     pub const HEARS_SIGNALS: u32 = 1 << 14;
 }
 

@@ -44,6 +44,7 @@ mod mount;
 mod openat2;
 mod others;
 mod path;
+mod pidfd;
 mod pipe;
 mod poll;
 mod prctl;
@@ -88,6 +89,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     openat2::HANDLERS,
     others::HANDLERS,
     path::HANDLERS,
+    pidfd::HANDLERS,
     pipe::HANDLERS,
     poll::HANDLERS,
     prctl::HANDLERS,

@@ -13,6 +13,8 @@ use task::{sched, time};
 
 use super::credentials::require;
 use super::errno::Errno;
+use super::fsutil::real_file;
+use super::pidfd;
 use super::time::rusage;
 use super::versioned;
 use crate::call::{Args, Handler};
@@ -242,7 +244,7 @@ fn wait4(a: &mut Args) -> Result<u64, Errno> {
 }
 
 /// waitid(2), with Linux's fifth argument, the usage. Without a child to report (WNOHANG), the siginfo is all zeros. EFAULT as
-/// for wait4(2).
+/// for wait4(2); EAGAIN for a process that was opened with O_NONBLOCK.
 fn waitid(a: &mut Args) -> Result<u64, Errno> {
     let bits = a.uint(3);
     let has = |b: u32| bits & b != 0;
@@ -251,26 +253,34 @@ fn waitid(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let id = a.int(1);
+    // A process that is open: its pid stays its own meanwhile.
+    let mut opened = None;
     let children = match a.uint(0) {
         nr::P_ALL => Children::Any,
         nr::P_PID if id > 0 => Children::Pid(id as u32),
         nr::P_PGID if id > 0 => Children::Group(id as u32),
         nr::P_PGID if id == 0 => Children::Group(current().process().pgid()),
-        // No descriptor is one of a process.
-        nr::P_PIDFD if id >= 0 => return Err(Errno::EBADF),
+        nr::P_PIDFD if id >= 0 => {
+            let file = opened.insert(real_file(id)?);
+            Children::Pid(pidfd::process_of(file)?.pid())
+        }
         _ => return Err(Errno::EINVAL),
     };
+    let at_once = opened.as_ref().is_some_and(|file| file.nonblocking());
     let options = Options {
         exited: has(nr::WEXITED),
         stopped: has(nr::WSTOPPED),
         continued: has(nr::WCONTINUED),
         keep: has(nr::WNOWAIT),
-        no_hang: has(nr::WNOHANG),
+        no_hang: has(nr::WNOHANG) || at_once,
         own: bits & nr::__WNOTHREAD != 0,
         kind: kind_of(bits),
     };
     let mut raw = [0u64; 16];
     let report = wait4::wait(children, options)?;
+    if report.is_none() && !has(nr::WNOHANG) {
+        return Err(Errno::EAGAIN);
+    }
     if let Some(r) = &report {
         raw = exit::child_report(r).to_raw();
         UserPtr::new(a.get(4)).write_if_some(&rusage(&r.times))?;

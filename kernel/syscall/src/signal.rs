@@ -213,7 +213,7 @@ fn sigaltstack(a: &mut Args) -> Result<u64, Errno> {
 ///
 /// # Errors
 /// EPERM.
-fn may(p: &Process, target: &Cred, signo: u8) -> Result<(), Errno> {
+pub(super) fn may(p: &Process, target: &Cred, signo: u8) -> Result<(), Errno> {
     if signal::may_signal(p, target, signo) {
         Ok(())
     } else {
@@ -225,11 +225,12 @@ fn may(p: &Process, target: &Cred, signo: u8) -> Result<(), Errno> {
 ///
 /// # Errors
 /// EINVAL.
-fn signal_or_zero(n: u32) -> Result<u8, Errno> {
+pub(super) fn signal_or_zero(n: u32) -> Result<u8, Errno> {
     if n == 0 { Ok(0) } else { signal_number(n) }
 }
 
-fn info_from_me(signo: u8, code: i32) -> SigInfo {
+/// The information about a signal that the caller sends by a call with that code.
+pub(super) fn info_from_me(signo: u8, code: i32) -> SigInfo {
     let me = current();
     SigInfo::user(signo.max(1), code, me.process().pid(), me.cred().uid)
 }
@@ -391,7 +392,7 @@ fn to_thread(
 ///
 /// # Errors
 /// EPERM, EFAULT.
-fn user_info(addr: u64, signo: u8, to_self: bool) -> Result<SigInfo, Errno> {
+pub(super) fn user_info(addr: u64, signo: u8, to_self: bool) -> Result<SigInfo, Errno> {
     let info = SigInfo::from_raw(signo.max(1), &UserPtr::new(addr).read()?);
     if (info.code >= 0 || info.code == code::TKILL) && !to_self {
         return Err(Errno::EPERM);

@@ -1,5 +1,7 @@
 //! Taking pending signals.
 
+use ksync::atomic::{Ordering, fence};
+
 use task::thread::{Thread, flag};
 use task::wait::WaitQueue;
 
@@ -11,12 +13,14 @@ use crate::process::{Process, flag as pflag};
 
 use crate::{UserThreadExt, itimer, timers};
 
-/// The queue that is woken by each signal that becomes pending for `p` or for one of its threads from now on; by other news of the
-/// process, too.
+/// The queue that is woken by each signal that becomes pending for `p` or for one of its threads from now on, and by its end; by other
+/// news of the process, too.
 pub fn arrivals(p: &Process) -> &WaitQueue {
     if !p.has(pflag::HEARS_SIGNALS) {
         p.set_flag(pflag::HEARS_SIGNALS, true);
     }
+    // Before the caller looks at signals or at the process's life: `become_zombie` has the other half.
+    fence(Ordering::SeqCst);
     &p.group_wait
 }
 

@@ -29,6 +29,7 @@ mod memfds;
 mod mm;
 mod names;
 mod peers;
+mod pidfd;
 mod pipes;
 mod privileges;
 mod process;
@@ -77,6 +78,7 @@ const SUBJECTS: &[&[Test]] = &[
     memfds::TESTS,
     names::TESTS,
     peers::TESTS,
+    pidfd::TESTS,
     privileges::TESTS,
     reports::TESTS,
     rights::TESTS,

@@ -1,0 +1,86 @@
+//! pidfd_open(2): processes as files.
+//!
+//! Guarantee: the file names one process, also after its pid has been given to another one, and can be read, as poll(2) says, once that process has
+//! ended. Mechanism: the file has a reference to the process, whose pid is not given out again meanwhile; the end of the process wakes the
+//! queue of `proc::signal::arrivals`.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::any::Any;
+
+use cred::MemoryCharge;
+use proc::process::Process;
+use proc::signal;
+use task::current::current;
+use task::wait::Waiter;
+use vfs::attr::Attr;
+use vfs::error::{FsError, Result};
+use vfs::file::{File, FileOps, FileRef, Kind, o};
+use vfs::ino::new_ino;
+use vfs::lock::LockSlot;
+use vfs::poll::PollMask;
+
+/// The open file of a process.
+pub struct PidFile {
+    process: Arc<Process>,
+    /// Inode number. Constant.
+    ino: u64,
+    locks: LockSlot,
+    /// For the record of the process, which stays for as long.
+    _memory: MemoryCharge,
+}
+
+/// Opens a process, with O_NONBLOCK if `flags` has that.
+///
+/// # Errors
+/// `NoMemory`.
+pub fn make(process: Arc<Process>, flags: u32) -> Result<FileRef> {
+    mem::admit().map_err(|_| FsError::NoMemory)?;
+    let file = PidFile {
+        process,
+        ino: new_ino(),
+        locks: LockSlot::new(),
+        _memory: MemoryCharge::new(current().payer(), size_of::<Process>()),
+    };
+    let flags = flags & o::NONBLOCK | o::RDWR;
+    Ok(File::open(None, Kind::Other(Box::new(file)), flags))
+}
+
+/// The process that an open file names; `None` if the file is of another kind.
+pub fn process(file: &FileRef) -> Option<&Arc<Process>> {
+    let file: &PidFile = file.ops().as_any()?.downcast_ref()?;
+    Some(&file.process)
+}
+
+impl FileOps for PidFile {
+    fn seekable(&self) -> bool {
+        false
+    }
+
+    fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
+        if let Some(waiter) = waiter {
+            waiter.listen(signal::arrivals(&self.process));
+        }
+        if self.process.is_zombie() {
+            PollMask::READ
+        } else {
+            PollMask::NONE
+        }
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+
+    fn attr(&self) -> Option<Attr> {
+        Some(Attr::unnamed(self.ino, 0o600))
+    }
+
+    fn locks(&self) -> Option<&LockSlot> {
+        Some(&self.locks)
+    }
+
+    fn label(&self) -> &'static str {
+        "anon_inode:[pidfd]"
+    }
+}

@@ -1,0 +1,72 @@
+//! pidfd_open(2) and pidfd_send_signal(2).
+
+use abi::raw::general as nr;
+use ipc::pidfd;
+use proc::UserThreadExt;
+use proc::ids;
+use proc::process::Process;
+use proc::signal::{self, code};
+use task::current::current;
+use vfs::file::{FileRef, o};
+
+use super::errno::Errno;
+use super::fsutil::{install, real_file};
+use super::signal::{info_from_me, may, signal_or_zero, user_info};
+use crate::call::{Args, Handler};
+
+/// The calls of this file.
+pub const HANDLERS: &[(u32, Handler)] = &[
+    (nr::__NR_pidfd_open, open),
+    (nr::__NR_pidfd_send_signal, send_signal),
+];
+
+/// pidfd_open(2). As on Linux 6.1, a thread that is no leader has none.
+fn open(a: &mut Args) -> Result<u64, Errno> {
+    let (pid, flags) = (a.int(0), a.uint(1));
+    if flags & !o::NONBLOCK != 0 || pid <= 0 {
+        return Err(Errno::EINVAL);
+    }
+    let pid = pid as u32;
+    let Some(process) = ids::find_process(pid) else {
+        let thread = ids::find_thread(pid).is_some();
+        return Err(if thread { Errno::EINVAL } else { Errno::ESRCH });
+    };
+    Ok(install(pidfd::make(process, flags)?, o::CLOEXEC)?)
+}
+
+/// The process that an open file names.
+///
+/// # Errors
+/// EBADF if it names none.
+pub fn process_of(file: &FileRef) -> Result<&Process, Errno> {
+    pidfd::process(file).map(|p| &**p).ok_or(Errno::EBADF)
+}
+
+/// pidfd_send_signal(2): kill(2) without a siginfo, else rt_sigqueueinfo(2).
+fn send_signal(a: &mut Args) -> Result<u64, Errno> {
+    if a.uint(3) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let file = real_file(a.int(0))?;
+    let process = process_of(&file)?;
+    let signo = signal_or_zero(a.uint(1));
+    let info = if a.get(2) == 0 {
+        info_from_me(signo.unwrap_or(0), code::USER)
+    } else {
+        let number: u32 = hal::uaccess::UserPtr::new(a.get(2)).read()?;
+        if number != a.uint(1) {
+            return Err(Errno::EINVAL);
+        }
+        let own = process.pid() == current().process().pid();
+        user_info(a.get(2), signo.unwrap_or(0), own)?
+    };
+    if process.is_reaped() {
+        return Err(Errno::ESRCH);
+    }
+    let signo = signo?;
+    may(process, &process.cred(), signo)?;
+    if signo != 0 {
+        signal::queue_process(process, info)?;
+    }
+    Ok(0)
+}
