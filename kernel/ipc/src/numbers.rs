@@ -133,8 +133,10 @@ impl<T: Numbered> Table<T> {
 
     /// Calls `f` with each object that is in the table throughout.
     pub fn each(&self, mut f: impl FnMut(&T)) {
+        // All numbers that were given out are below the span.
+        let end = self.span.load(Ordering::Relaxed);
         let mut next = 1;
-        while let Some(number) = self.slots.next(next, ID_LIMIT) {
+        while let Some(number) = self.slots.next(next, end) {
             if let Some(object) = self.get(&ksync::pin(), number) {
                 f(object);
             }
