@@ -144,10 +144,6 @@ pub trait FileOps: Send + Sync {
     fn label(&self) -> &'static str {
         "anon_inode:"
     }
-    /// The operations as a value of their type, for calls that are made for one type of file alone: those on sockets.
-    fn as_any(&self) -> Option<&dyn Any> {
-        None
-    }
     /// Called when the last reference is dropped.
     fn close(&self, _file: &File) {}
 }

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use hal::uio::IoBuf;
 use task::current::current;
 use task::park::{Deadline, Interruptible, Step, park};
-use task::wait::Waiter;
+use task::wait::{Cause, Waiter};
 
 use super::state::{Pipe, State};
 use crate::error::{FsError, Result};
@@ -130,7 +130,7 @@ impl<'a> Held<'a> {
         if !pipe.readers.is_empty() {
             pipe.readers.wake_all();
         }
-        pipe.wake_pollers();
+        pipe.wake_pollers(Cause::Input);
     }
 }
 
