@@ -37,7 +37,7 @@ pub struct Options {
     /// `transparent_hugepage_shmem=`: which shared memory gets superpages; `None` as above.
     pub shmem_superpages: Option<SharedSuperpages>,
     /// `pv_chunks=N`: most frames of pv entries, 0 for any number.
-    #[cfg(feature = "pv-obm")]
+    #[cfg(any(feature = "pv-obm", feature = "pv-stock"))]
     pub pv_chunks: usize,
 }
 
@@ -150,7 +150,7 @@ pub fn options(line: &[u8]) -> Options {
             (b"transparent_hugepage_shmem", Some(v)) => {
                 o.shmem_superpages = SharedSuperpages::named(v);
             }
-            #[cfg(feature = "pv-obm")]
+            #[cfg(any(feature = "pv-obm", feature = "pv-stock"))]
             (b"pv_chunks", Some(v)) => {
                 o.pv_chunks = number(v).unwrap_or(0).clamp(0, i64::from(u32::MAX)) as usize
             }

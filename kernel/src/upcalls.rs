@@ -179,7 +179,7 @@ fn boot_thread(info: BootInfo, options: crate::boot::Options) {
     mem::vm().set_superpages(options.superpages.unwrap_or(Superpages::Advised));
     let shared = options.shmem_superpages;
     mem::vm().set_shmem_superpages(shared.unwrap_or(SharedSuperpages::Advised));
-    #[cfg(feature = "pv-obm")]
+    #[cfg(any(feature = "pv-obm", feature = "pv-stock"))]
     mem::vm().rmap.limit_chunks(options.pv_chunks);
     daemons::start(options.vmchaos);
     task::watchdog::start(options.watchdog_seconds);

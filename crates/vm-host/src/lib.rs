@@ -3,6 +3,8 @@
 pub mod arena;
 #[cfg(all(feature = "threads", loom))]
 pub mod explore;
+#[cfg(all(feature = "threads", any(feature = "pv-obm", feature = "pv-stock")))]
+pub mod few_entries;
 #[cfg(not(any(loom, shuttle)))]
 pub mod frugal;
 #[cfg(not(any(loom, shuttle)))]

@@ -29,7 +29,8 @@ pub fn try_ticket<'p>(vm: &'p Vm<Sim>, pmap: &'p Arc<Pmap>) -> Result<Ticket<'p>
     #[cfg(not(feature = "pv-stock"))]
     {
         let guard = vm.rmap.begin(pmap);
-        vm.rmap.prepare(vm, &guard, pmap, AROUND)
+        let (_guard, room) = vm.rmap.prepare(vm, guard, pmap, AROUND)?;
+        Ok(room)
     }
 }
 

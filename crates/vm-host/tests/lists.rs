@@ -61,7 +61,8 @@ fn a_list_that_is_held_blocks_entries_of_its_page_alone() {
 fn a_ticket_has_room_for_what_was_asked_for() {
     let lab = Runs::new(1, 1);
     let guard = lab.vm.rmap.begin(&lab.pmap);
-    let room = lab.vm.rmap.prepare(&lab.vm, &guard, &lab.pmap, 1).unwrap();
+    let prepared = lab.vm.rmap.prepare(&lab.vm, guard, &lab.pmap, 1);
+    let (_guard, room) = prepared.unwrap_or_else(|why| panic!("{why:?}"));
     let enter = |n: usize| {
         let (pin, leaf) = (ksync::pin(), Pte::user(lab.frame(0, n), Prot::READ));
         lab.pmap

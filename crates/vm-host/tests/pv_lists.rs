@@ -137,7 +137,7 @@ fn without_memory_for_a_chunk_there_is_no_ticket() {
     let lab = Runs::new(1, 1);
     lab.without_memory(|| {
         let guard = lab.vm.rmap.begin(&lab.pmap);
-        assert!(lab.vm.rmap.prepare(&lab.vm, &guard, &lab.pmap, 1).is_err());
+        assert!(lab.vm.rmap.prepare(&lab.vm, guard, &lab.pmap, 1).is_err());
     });
     lab.finish();
 }
@@ -226,8 +226,8 @@ fn a_ticket_loses_nothing_to_a_list_that_is_held() {
     {
         let page = lab.vm.pages.get(lab.frame(0, 3));
         let guard = lab.vm.rmap.begin(&lab.pmap);
-        let room = lab.vm.rmap.prepare(&lab.vm, &guard, &lab.pmap, 1);
-        let room = room.unwrap_or_else(|why| panic!("{why:?}"));
+        let room = lab.vm.rmap.prepare(&lab.vm, guard, &lab.pmap, 1);
+        let (_guard, room) = room.unwrap_or_else(|why| panic!("{why:?}"));
         let held = lab.vm.rmap.hold(page);
         assert!(lab.vm.rmap.enter(&room, page, Runs::va(1, 0)).is_err());
         held.unwrap_or_else(|why| panic!("{why:?}")).undo();
@@ -312,7 +312,8 @@ fn a_ticket_keeps_what_was_not_used() {
     let lab = Runs::new(1, 1);
     let page = lab.vm.pages.get(lab.frame(0, 3));
     let guard = lab.vm.rmap.begin(&lab.pmap);
-    let room = lab.vm.rmap.prepare(&lab.vm, &guard, &lab.pmap, 1).unwrap();
+    let prepared = lab.vm.rmap.prepare(&lab.vm, guard, &lab.pmap, 1);
+    let (guard, room) = prepared.unwrap_or_else(|why| panic!("{why:?}"));
     let enter = || lab.vm.rmap.enter(&room, page, Runs::va(1, 0));
     let held = lab.vm.rmap.hold(page);
     let held = held.unwrap_or_else(|why| panic!("{why:?}"));

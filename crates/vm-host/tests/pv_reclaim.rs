@@ -1,118 +1,48 @@
 //! Running out of pv entries: what is unmapped then, what stays, and which pmap gets the room.
-#![cfg(all(feature = "pv-obm", not(any(loom, shuttle))))]
+#![cfg(all(any(feature = "pv-obm", feature = "pv-stock"), not(any(loom, shuttle))))]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier};
 use std::thread;
 
 use vm::object::ObjectRef;
 use vm::page::Flags;
-use vm::pmap::{EnterError, Entered};
+use vm::pmap::Entered;
 use vm::rmap::{Hold, ReverseMap};
 use vm::space::{MapArgs, Source};
-use vm::{EntryFlags, MapProt, NoMemory, Page, Pmap, Prot, Pte, Vm};
+use vm::{EntryFlags, MapProt, NoMemory, Pmap, Prot, Pte, Vm};
+use vm_host::few_entries::{CHUNK, Tables, enter};
 use vm_host::program::Program;
 use vm_host::runs::{PAGE, PAGES, Runs};
-use vm_host::{Lab, Random, Sim, listed};
+use vm_host::{Lab, Random, Sim};
 
-/// Entries of a chunk.
-const CHUNK: usize = 168;
 /// Where programs have their memory.
 const AT: u64 = 0x4000_0000;
 const FILE: u64 = 0x5000_0000;
 
-/// Enters a leaf, with room for this one alone.
-fn enter(vm: &Vm<Sim>, pmap: &Arc<Pmap>, va: u64, leaf: Pte) -> Result<(), NoMemory> {
-    loop {
-        let guard = vm.rmap.begin(pmap);
-        let room = vm.rmap.prepare(vm, &guard, pmap, 1)?;
-        let entered = pmap.enter(vm, &ksync::pin(), &room, va, leaf, || true);
-        drop(room);
-        match entered {
-            Err(EnterError::Blocked(why)) => vm.rmap.wait(why),
-            entered => {
-                assert_eq!(entered, Ok(Entered::New));
-                return Ok(());
-            }
-        }
+/// Waits until the other thread reclaims, and then for as long as it needs to get as far as it can.
+#[cfg(feature = "pv-stock")]
+fn wait_for_reclaimer(tables: &Tables) {
+    while !tables.lab.vm.rmap.is_reclaiming() || tables.pmap(1).listed().is_locked() {
+        thread::yield_now();
     }
+    thread::sleep(std::time::Duration::from_millis(30));
 }
 
-/// Page tables of a few pmaps, which may have so many chunks.
-struct Tables {
-    lab: Runs,
-    others: Vec<Arc<Pmap>>,
-}
-
-impl Tables {
-    fn new(chunks: usize, others: usize) -> Tables {
-        let lab = Runs::new(2, 2);
-        lab.vm.rmap.limit_chunks(chunks);
-        let others = (0..others).map(|_| Arc::new(Pmap::new())).collect();
-        Tables { lab, others }
-    }
-
-    /// Pmap 0 is the lab's.
-    fn pmap(&self, n: usize) -> &Arc<Pmap> {
-        n.checked_sub(1)
-            .map_or(&self.lab.pmap, |other| &self.others[other])
-    }
-
-    /// Enters a leaf at the place of page `n`, with room for this one alone.
-    fn enter(&self, pmap: usize, n: usize, leaf: Pte) -> Result<(), NoMemory> {
-        enter(&self.lab.vm, self.pmap(pmap), Runs::va(0, n), leaf)
-    }
-
-    /// Maps page `n` of the first run at its place.
-    fn map(&self, pmap: usize, n: usize) -> Result<(), NoMemory> {
-        self.enter(pmap, n, Pte::user(self.lab.frame(0, n), Prot::WRITE))
-    }
-
-    fn map_all(&self, pmap: usize, pages: std::ops::Range<usize>) {
-        for n in pages {
-            assert_eq!(self.map(pmap, n), Ok(()), "page {n}");
-        }
-    }
-
-    fn is_mapped(&self, pmap: usize, n: usize) -> bool {
-        let found = self
-            .pmap(pmap)
-            .lookup(&self.lab.vm, &ksync::pin(), Runs::va(0, n));
-        found.is_some()
-    }
-
-    /// The pages of the first run that are mapped at their places.
-    fn mapped(&self, pmap: usize) -> Vec<usize> {
-        (0..PAGES).filter(|&n| self.is_mapped(pmap, n)).collect()
-    }
-
-    fn chunks(&self) -> Vec<usize> {
-        let of = |n| self.lab.vm.rmap.chunks(self.pmap(n));
-        (0..=self.others.len()).map(of).collect()
-    }
-
-    /// Chunks reclaimed, and entries removed.
-    fn counts(&self) -> (u64, u64) {
-        let counts = self.lab.vm.counts();
-        (counts.pv_chunks_reclaimed, counts.pv_entries_reclaimed)
-    }
-
-    fn page(&self, n: usize) -> &Page {
-        self.lab.vm.pages.get(self.lab.frame(0, n))
-    }
-
-    fn check(&self) {
-        let all = (0..=self.others.len()).map(|n| &**self.pmap(n));
-        listed::check(&self.lab.vm, all);
-    }
-
-    fn finish(self) {
-        self.check();
-        for pmap in &self.others {
-            pmap.release(&self.lab.vm);
-        }
-        self.lab.finish();
-    }
+/// Does something on a CPU of its own.
+#[cfg(feature = "pv-stock")]
+fn on_cpu_1<'s, R: Send + 's>(
+    scope: &'s thread::Scope<'s, '_>,
+    tables: &'s Tables,
+    act: impl FnOnce() -> R + Send + 's,
+) -> thread::ScopedJoinHandle<'s, R> {
+    scope.spawn(move || {
+        ksync::host::set_cpu(1);
+        tables.lab.vm.epoch.online(1);
+        let done = act();
+        tables.lab.vm.epoch.offline(1);
+        done
+    })
 }
 
 #[test]
@@ -144,7 +74,7 @@ fn the_chunk_that_was_filled_least_recently_goes() {
     tables.finish();
 }
 
-/// The one from which was reclaimed comes last.
+/// The one from which was reclaimed comes last: the pmap, or with `pv-stock` the chunk, which the last of these steps tells apart.
 #[test]
 fn pmaps_take_turns() {
     let tables = Tables::new(2, 3);
@@ -154,7 +84,11 @@ fn pmaps_take_turns() {
         (2, [0, 1, 1, 0], 5),
         (3, [0, 0, 1, 1], 7),
         (0, [1, 0, 0, 1], 1),
-        (1, [0, 1, 0, 1], 1),
+        if cfg!(feature = "pv-stock") {
+            (1, [1, 1, 0, 0], 1)
+        } else {
+            (1, [0, 1, 0, 1], 1)
+        },
     ] {
         let (_, before) = tables.counts();
         tables.map_all(asks, 9..10);
@@ -314,11 +248,12 @@ fn leaves_of_2_mib_stay() {
 }
 
 /// The page stays mapped, and nobody waits for its list.
+#[cfg(feature = "pv-obm")]
 #[test]
 fn a_page_whose_list_is_held_is_left_out() {
     let tables = Tables::new(1, 1);
     tables.map_all(0, 0..5);
-    let (held, asked) = (Barrier::new(2), Barrier::new(2));
+    let (held, asked) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     thread::scope(|scope| {
         scope.spawn(|| {
             ksync::host::set_cpu(1);
@@ -335,6 +270,120 @@ fn a_page_whose_list_is_held_is_left_out() {
     });
     assert_eq!(tables.map(1, 3), Ok(()));
     assert_eq!(tables.mapped(0), []);
+    tables.finish();
+}
+
+/// A removal waits for a list with its pmap locked, and so does this.
+#[cfg(feature = "pv-stock")]
+#[test]
+fn a_list_that_is_held_is_waited_for() {
+    let tables = Tables::new(1, 1);
+    tables.map_all(0, 0..5);
+    let held = tables.lab.vm.rmap.hold(tables.page(3));
+    let held = held.unwrap_or_else(|why| panic!("{why:?}"));
+    thread::scope(|scope| {
+        let asks = on_cpu_1(scope, &tables, || tables.map(1, 3));
+        wait_for_reclaimer(&tables);
+        assert!(!asks.is_finished(), "the list was held");
+        assert!(tables.pmap(0).listed().is_locked());
+        assert!(!tables.pmap(1).listed().is_locked());
+        held.undo();
+        assert_eq!(asks.join().expect("no panic"), Ok(()));
+    });
+    assert_eq!(tables.mapped(0), []);
+    assert_eq!(tables.counts(), (1, 5));
+    tables.finish();
+}
+
+/// The pmap that has the chunk is waited for, without the lock of the one that needs it: its operation may need entries, too.
+#[cfg(feature = "pv-stock")]
+#[test]
+fn a_pmap_that_is_locked_is_waited_for() {
+    let tables = Tables::new(1, 1);
+    tables.map_all(0, 0..5);
+    let operation = tables.lab.vm.rmap.begin(tables.pmap(0));
+    thread::scope(|scope| {
+        let asks = on_cpu_1(scope, &tables, || tables.map(1, 3));
+        wait_for_reclaimer(&tables);
+        assert!(!asks.is_finished(), "the pmap was locked");
+        assert_eq!(tables.mapped(0), [0, 1, 2, 3, 4]);
+        assert!(!tables.pmap(1).listed().is_locked());
+        // This needs a chunk, and waits for the turn.
+        let prepared = tables
+            .lab
+            .vm
+            .rmap
+            .prepare(&tables.lab.vm, operation, tables.pmap(0), 1);
+        let (operation, room) = prepared.unwrap_or_else(|why| panic!("{why:?}"));
+        drop(room);
+        tables.lab.vm.rmap.end(operation);
+        assert_eq!(asks.join().expect("no panic"), Ok(()));
+    });
+    tables.finish();
+}
+
+/// The operation that forgets a pmap waits, with its lock, for what is reserved; and what reclaims waits for that lock.
+#[cfg(feature = "pv-stock")]
+#[test]
+fn a_ticket_has_nothing_while_its_operation_waits_for_others() {
+    let tables = Tables::new(2, 2);
+    let vm = &tables.lab.vm;
+    tables.map_all(0, 0..5);
+    tables.map_all(1, 0..100);
+    let operation = vm.rmap.begin(tables.pmap(0));
+    thread::scope(|scope| {
+        let asks = on_cpu_1(scope, &tables, || tables.map(2, 3));
+        wait_for_reclaimer(&tables);
+        let many = scope.spawn(|| {
+            ksync::host::set_cpu(2);
+            vm.epoch.online(2);
+            let guard = vm.rmap.begin(tables.pmap(1));
+            // More than are free.
+            drop(vm.rmap.prepare(vm, guard, tables.pmap(1), 100));
+            vm.epoch.offline(2);
+        });
+        let ends = scope.spawn(|| {
+            ksync::host::set_cpu(3);
+            vm.epoch.online(3);
+            thread::sleep(std::time::Duration::from_millis(30));
+            tables.pmap(1).release(vm);
+            vm.epoch.offline(3);
+        });
+        ends.join().expect("no panic");
+        assert!(
+            !asks.is_finished() && !many.is_finished(),
+            "somebody has the turn"
+        );
+        vm.rmap.end(operation);
+        assert_eq!(asks.join().expect("no panic"), Ok(()));
+    });
+    tables.finish();
+}
+
+/// A chunk that was found and has gone when its pmap is locked is not emptied; the next one is.
+#[cfg(feature = "pv-stock")]
+#[test]
+fn a_chunk_that_has_gone_is_left_alone() {
+    let tables = Tables::new(2, 1);
+    tables.map_all(0, 0..CHUNK + 9);
+    let operation = tables.lab.vm.rmap.begin(tables.pmap(0));
+    thread::scope(|scope| {
+        let asks = on_cpu_1(scope, &tables, || tables.map(1, 3));
+        wait_for_reclaimer(&tables);
+        assert!(!asks.is_finished(), "the pmap was locked");
+        // As an operation does that has the lock: the first chunk goes.
+        for n in 0..CHUNK {
+            let (va, pfn) = (Runs::va(0, n), tables.lab.frame(0, n));
+            let pin = ksync::pin();
+            let gone = tables.pmap(0).scan_remove(&tables.lab.vm, &pin, va, pfn);
+            assert!(gone.pte().is_some());
+        }
+        tables.lab.vm.rmap.tidy(&tables.lab.vm, tables.pmap(0));
+        assert_eq!(tables.chunks(), [1, 0]);
+        tables.lab.vm.rmap.end(operation);
+        assert_eq!(asks.join().expect("no panic"), Ok(()));
+    });
+    assert!(tables.is_mapped(1, 3));
     tables.finish();
 }
 

@@ -1,5 +1,5 @@
 //! The reclaimer of pv entries beside what it takes them from, in random schedules and in all with one stop.
-#![cfg(all(shuttle, feature = "pv-obm"))]
+#![cfg(all(shuttle, any(feature = "pv-obm", feature = "pv-stock")))]
 
 use std::sync::Arc;
 

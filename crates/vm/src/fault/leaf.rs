@@ -26,16 +26,19 @@ impl Space {
             (0..RUN_FRAMES).for_each(|n| zero_frame(&vm.machine, run.add(n)));
         }
         let guard = vm.rmap.begin(self.pmap());
-        let ticket = vm.rmap.prepare(vm, &guard, self.pmap(), 1);
+        let prepared = vm.rmap.prepare(vm, guard, self.pmap(), 1);
         let pin = ksync::pin();
-        let step = match ticket {
-            Ok(ticket) => self.put_run(vm, &pin, va, run, ticket),
+        let step = match prepared {
+            Ok((guard, ticket)) => {
+                let step = self.put_run(vm, &pin, va, run, ticket);
+                vm.rmap.end(guard);
+                step
+            }
             Err(NoMemory) => {
                 run.inspect(|&run| vm.alloc.free_order(&pin, run, RUN_ORDER));
                 Step::Fail(NoMemory.into())
             }
         };
-        vm.rmap.end(guard);
         (pin, step)
     }
 

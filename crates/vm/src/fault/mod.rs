@@ -125,7 +125,7 @@ impl Space {
         let va = va & !0xfff;
         loop {
             let guard = vm.rmap.begin(self.pmap());
-            let ticket = vm.rmap.prepare(vm, &guard, self.pmap(), 1)?;
+            let (guard, ticket) = vm.rmap.prepare(vm, guard, self.pmap(), 1)?;
             let pin = ksync::pin();
             let step = self.attempt(vm, &pin, ticket, va, access);
             if matches!(step, Step::Done) {

@@ -28,7 +28,7 @@ impl Space {
         loop {
             // A new pin for each run: the range may be long. Room for entries is had as the pages are found, or not.
             let guard = vm.rmap.begin(self.pmap());
-            let Ok(ticket) = vm.rmap.prepare(vm, &guard, self.pmap(), 0) else {
+            let Ok((_guard, ticket)) = vm.rmap.prepare(vm, guard, self.pmap(), 0) else {
                 return;
             };
             let pin = ksync::pin();

@@ -12,7 +12,7 @@ use ksync::atomic::{Ordering::SeqCst, fence};
 use super::pte::Pte;
 use super::table::{ENTRIES, Table, entry_shift, slot};
 use super::walk::Mapper;
-#[cfg(feature = "pv-obm")]
+#[cfg(feature = "pv")]
 use super::walk::Miss;
 use super::{Loss, Pmap, USER_END};
 use crate::page::{PAGE_SIZE, Pfn};
@@ -128,8 +128,8 @@ impl Pmap {
             looked
         });
         gather.flush_pending(self, &range);
-        vm.rmap.end(guard);
         vm.rmap.tidy(vm, self);
+        vm.rmap.end(guard);
     }
 
     /// Unlinks the table around `va` in which no entry was left, and those above it that are empty then.
@@ -147,31 +147,35 @@ impl Pmap {
         }
     }
 
-    /// As [`drop_range`](Pmap::drop_range), for one page, which stays if its list is held. Waits for nothing but the table, and
-    /// makes no flush that another operation is to make. Returns whether the page stays because it is wired, or in a leaf of
-    /// 2 MiB.
-    #[cfg(feature = "pv-obm")]
+    /// As [`drop_range`](Pmap::drop_range), for one page. Waits for nothing but the table, and makes no flush that another
+    /// operation is to make. Returns whether the page stays because it is wired, or in a leaf of 2 MiB.
+    ///
+    /// # Errors
+    /// The page stays because its list is held.
+    #[cfg(feature = "pv")]
     pub(crate) fn try_drop_page<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
         va: u64,
         gather: &mut Gather<'p>,
         mut on_page: impl FnMut(Pfn, Pte),
-    ) -> bool {
+    ) -> Result<bool, Blocked> {
         let (pin, page) = (ksync::pin(), va..va + PAGE_SIZE as u64);
         let leaf = match self.walk(vm, &pin, va) {
             Ok(leaf) => leaf,
-            Err(miss) => return matches!(miss, Miss::Large { .. }),
+            Err(miss) => return Ok(matches!(miss, Miss::Large { .. })),
         };
         if leaf.table.get(slot(va, 1)).any(Pte::WIRED) {
-            return true;
+            return Ok(true);
         }
         gather.over(self, page.clone(), Loss::Frames);
         let looked = self.remove_in(vm, leaf.table, page, gather, true, &mut on_page);
-        if looked == Looked::Emptied {
-            self.unlink_empty(vm, &pin, va, gather);
+        match looked {
+            Looked::Blocked(blocked) => return Err(blocked),
+            Looked::Emptied => self.unlink_empty(vm, &pin, va, gather),
+            Looked::Done | Looked::Again => {}
         }
-        false
+        Ok(false)
     }
 
     /// Removes the entries that one level-1 table has in `span`, but for wired ones if `spare_wired`. Takes the table's

@@ -79,11 +79,11 @@ impl ReverseMap for ByBacking {
     fn prepare<'p, M: Machine>(
         &'p self,
         _: &Vm<M>,
-        _: &Nothing,
+        _: Nothing,
         _: &'p Arc<Pmap>,
         _: usize,
-    ) -> Result<Nothing, NoMemory> {
-        Ok(Nothing)
+    ) -> Result<(Nothing, Nothing), NoMemory> {
+        Ok((Nothing, Nothing))
     }
 
     #[inline(always)]

@@ -48,10 +48,10 @@ impl<R: ReverseMap> ReverseMap for Skipping<R> {
     fn prepare<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
-        guard: &R::Guard<'p>,
+        guard: R::Guard<'p>,
         pmap: &'p Arc<Pmap>,
         entries: usize,
-    ) -> Result<R::Ticket<'p>, NoMemory> {
+    ) -> Result<(R::Guard<'p>, R::Ticket<'p>), NoMemory> {
         self.right.prepare(vm, guard, pmap, entries)
     }
 

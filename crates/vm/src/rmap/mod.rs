@@ -142,19 +142,20 @@ pub trait ReverseMap: Send + Sync + 'static {
     fn end(&self, guard: Self::Guard<'_>) {
         drop(guard);
     }
-    /// After entries of a range were taken out: gives memory back that no entry needs any more.
+    /// After entries of a range were taken out, before the end of the operation: gives memory back that no entry needs any more.
     fn tidy<M: Machine>(&self, vm: &Vm<M>, pmap: &Pmap);
-    /// Makes room for `entries` entries. Sleeping context, not pinned.
+    /// Makes room for `entries` entries. Sleeping context, not pinned. What the guard holds may be let go meanwhile, and taken
+    /// again. The ticket is to be dropped before the guard.
     ///
     /// # Errors
-    /// No memory.
+    /// No memory; the operation is over.
     fn prepare<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
-        guard: &Self::Guard<'p>,
+        guard: Self::Guard<'p>,
         pmap: &'p Arc<Pmap>,
         entries: usize,
-    ) -> Result<Self::Ticket<'p>, NoMemory>;
+    ) -> Result<(Self::Guard<'p>, Self::Ticket<'p>), NoMemory>;
     /// Makes room for up to `entries` more, without waiting.
     fn top_up<M: Machine>(&self, vm: &Vm<M>, ticket: &Self::Ticket<'_>, entries: usize);
     /// Before the entry of `va` is filled with `page`. The table is locked, and the entry is empty. Uses up an entry of the

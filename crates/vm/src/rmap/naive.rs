@@ -259,17 +259,17 @@ impl ReverseMap for ByPage {
     fn prepare<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
-        _: &Operation,
+        operation: Operation,
         pmap: &'p Arc<Pmap>,
         entries: usize,
-    ) -> Result<Room<'p>, NoMemory> {
+    ) -> Result<(Operation, Room<'p>), NoMemory> {
         let room = Room {
             map: self,
             pmap,
             left: Cell::new(0),
         };
         self.top_up(vm, &room, entries);
-        Ok(room)
+        Ok((operation, room))
     }
 
     fn top_up<M: Machine>(&self, _: &Vm<M>, ticket: &Room<'_>, entries: usize) {

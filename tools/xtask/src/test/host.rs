@@ -106,13 +106,14 @@ fn reverse_maps(root: &Path, totals: &mut Totals) -> Result<()> {
         (
             "the reverse map pv-stock",
             "pv-stock",
-            &["model", "pv_lists", "pv_stock"],
+            &["model", "pv_lists", "pv_stock", "pv_reclaim"],
         ),
     ];
     for (what, map, tests) in maps {
         totals.add(cargo_test(what, cargo(root, &on_map(map, tests)))?);
     }
     totals.add(schedules(root, "pv-obm", &["shuttle_lists", "shuttle_pv"])?);
+    totals.add(schedules(root, "pv-stock", &["shuttle_pv"])?);
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use core::mem::{ManuallyDrop, size_of};
 use core::ptr;
 use core::sync::atomic::{
     AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use rust_alloc::sync::Arc;
@@ -247,8 +247,8 @@ impl Chunk {
         ptr::eq(self.pmap.load(Relaxed), pmap)
     }
 
-    /// The pmap, not owned. The caller holds a list with an entry of the chunk: the pmap's last owner takes its entries out
-    /// of all lists before it lets go.
+    /// The pmap, not owned. The caller holds a list with an entry of the chunk, or the list of its memory domain that the chunk
+    /// is in: the pmap's last owner takes its entries and chunks out of all lists before it lets go.
     pub(super) fn pmap(&self) -> ManuallyDrop<Arc<Pmap>> {
         // SAFETY: from `Arc::as_ptr`, and alive as said above; the copy is never dropped.
         ManuallyDrop::new(unsafe { Arc::from_raw(self.pmap.load(Relaxed)) })
@@ -292,7 +292,6 @@ impl Frames {
     }
 
     /// Sets the most chunks at once, 0 for any number. There is none yet.
-    #[cfg(feature = "pv-obm")]
     pub(super) fn set_limit(&self, chunks: usize) {
         self.limit.store(chunks, Relaxed);
     }
@@ -307,7 +306,7 @@ impl Frames {
             let in_use = made - self.gone.load(Relaxed).min(made);
             (in_use < limit).then_some(made + 1)
         };
-        if limit != 0 && self.made.fetch_update(Relaxed, Relaxed, one_more).is_err() {
+        if limit != 0 && self.made.fetch_update(AcqRel, Relaxed, one_more).is_err() {
             return Err(NoMemory);
         }
         let Ok(frame) = vm.alloc.alloc(&ksync::pin(), Rights::Table) else {
@@ -333,12 +332,49 @@ impl Frames {
         }
     }
 
-    /// Changes whenever a chunk was made, or has gone, if they are limited.
+    /// A chunk is about to be made, or to leave its list: with `pv-stock` reclaimers know of it until it is over.
+    pub(super) fn begin_move(&self) {
+        #[cfg(feature = "pv-stock")]
+        self.lru.begin();
+    }
+
+    /// It is in its list, or its frame is free.
+    pub(super) fn end_move(&self) {
+        #[cfg(feature = "pv-stock")]
+        self.lru.end();
+    }
+
+    /// There was no frame for it.
+    pub(super) fn cancel_move(&self) {
+        #[cfg(feature = "pv-stock")]
+        self.lru.cancel();
+    }
+
+    /// To be read before a look for room and chunks, for [`is_quiet_since`](Frames::is_quiet_since).
     #[cfg(feature = "pv-obm")]
-    pub(super) fn changes(&self) -> usize {
+    pub(super) fn moment(&self) -> usize {
         self.made
             .load(Relaxed)
             .wrapping_add(self.gone.load(Relaxed))
+    }
+
+    /// Whether a look that began at a moment cannot have missed a chunk because it came or went meanwhile.
+    #[cfg(feature = "pv-obm")]
+    pub(super) fn is_quiet_since(&self, moment: usize) -> bool {
+        // Only limited ones are counted. Whatever has a chunk is in its list until the chunk is free.
+        self.moment() == moment
+    }
+
+    /// As above.
+    #[cfg(feature = "pv-stock")]
+    pub(super) fn moment(&self) -> usize {
+        self.lru.ended()
+    }
+
+    /// As above.
+    #[cfg(feature = "pv-stock")]
+    pub(super) fn is_quiet_since(&self, moment: usize) -> bool {
+        self.lru.is_quiet_since(moment)
     }
 
     /// Makes a chunk of a frame that the caller owns. All entries are free.

@@ -79,6 +79,24 @@ impl List {
         core::iter::successors(self.first, |chunk| frames.chunk(*chunk).next())
     }
 
+    /// Takes a chunk out. Returns whether it was in the list. The one that was filled least recently is among the first.
+    #[cfg(feature = "pv-stock")]
+    fn remove(&mut self, frames: &Frames, chunk: Pfn) -> bool {
+        if self.first == Some(chunk) {
+            return self.pop(frames).is_some();
+        }
+        let next = |of: Pfn| frames.chunk(of).next();
+        let Some(before) = self.iter(frames).find(|&at| next(at) == Some(chunk)) else {
+            return false;
+        };
+        frames.chunk(before).set_next(next(chunk));
+        if self.last == Some(chunk) {
+            self.last = Some(before);
+        }
+        self.len -= 1;
+        true
+    }
+
     /// Adds a chunk that is to be filled next. The one that was filled until now goes behind those that were filled before.
     fn push_filling(&mut self, frames: &Frames, chunk: Pfn) {
         if let Some(first) = self.first
@@ -171,17 +189,34 @@ impl PmapChunks {
             }
         }
         self.be_found(frames, pmap);
-        let frame = frames.alloc(vm)?;
+        frames.begin_move();
+        let Ok(frame) = frames.alloc(vm) else {
+            frames.cancel_move();
+            return Err(NoMemory);
+        };
+        self.add(vm, frames, pmap, &mut list, frame);
+        frames.end_move();
+        list.reserve(frames, entries).ok_or(NoMemory)
+    }
+
+    /// Makes a frame that the caller owns the chunk of the pmap that is filled next. The list is the pmap's.
+    fn add<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        frames: &Frames,
+        pmap: &Arc<Pmap>,
+        list: &mut List,
+        frame: Pfn,
+    ) {
         frames.make(&vm.machine, frame, pmap);
         #[cfg(feature = "pv-stock")]
         frames.lru.push(frames, &vm.pages, frame);
         list.push_filling(frames, frame);
-        list.reserve(frames, entries).ok_or(NoMemory)
     }
 
     /// Lets reclaimers find the pmap, which is about to get a chunk. The list is locked.
     fn be_found(&self, frames: &Frames, pmap: &Arc<Pmap>) {
-        // Nothing else reclaims.
+        // The other design finds chunks.
         if cfg!(feature = "pv-obm") && !self.link.is_listed() {
             frames.pmaps.enter(&ksync::pin(), pmap);
         }
@@ -189,7 +224,6 @@ impl PmapChunks {
 
     /// Makes a frame that the caller owns a chunk of the pmap, and reserves up to `entries` entries of it. If the pmap was
     /// forgotten, frees the frame, and reserves nothing.
-    #[cfg(feature = "pv-obm")]
     pub(super) fn adopt<M: Machine>(
         &self,
         vm: &Vm<M>,
@@ -204,8 +238,7 @@ impl PmapChunks {
             return Reserved::NONE;
         }
         self.be_found(frames, pmap);
-        frames.make(&vm.machine, frame, pmap);
-        list.push_filling(frames, frame);
+        self.add(vm, frames, pmap, &mut list, frame);
         list.reserve(frames, entries).unwrap_or(Reserved::NONE)
     }
 
@@ -227,9 +260,22 @@ impl PmapChunks {
         chunk
     }
 
+    /// Takes this chunk away, if it is one of the pmap, which is locked. Returns whether it is. No other chunk of the pmap is away.
+    #[cfg(feature = "pv-stock")]
+    pub(super) fn take_this_away(&self, frames: &Frames, chunk: Pfn) -> bool {
+        let mut list = self.list.lock();
+        let ours = list.remove(frames, chunk);
+        debug_assert!(
+            !ours || !self.is_forgotten(),
+            "a pmap is forgotten under its lock"
+        );
+        debug_assert!(!self.away.load(Relaxed), "two chunks are away");
+        self.away.store(ours, Relaxed);
+        ours
+    }
+
     /// Brings a chunk back that was taken away, behind the others. If none of its entries is
     /// used it is the caller's, and this returns true.
-    #[cfg(feature = "pv-obm")]
     pub(super) fn bring_back(&self, frames: &Frames, chunk: Pfn) -> bool {
         let mut list = self.list.lock();
         self.away.store(false, Relaxed);
@@ -242,7 +288,6 @@ impl PmapChunks {
 
     /// Brings a chunk back that was taken away, before the others, and reserves up to `entries` entries of it, if any is free
     /// and the pmap was not forgotten.
-    #[cfg(feature = "pv-obm")]
     pub(super) fn bring_back_for(
         &self,
         frames: &Frames,
@@ -269,9 +314,11 @@ impl PmapChunks {
     fn put_in_order<M: Machine>(&self, vm: &Vm<M>, frames: &Frames, list: &mut List) {
         self.freed.store(0, Relaxed);
         list.put_in_order(frames, |chunk| {
+            frames.begin_move();
             #[cfg(feature = "pv-stock")]
             frames.lru.remove(frames, &vm.pages, chunk);
             frames.free(vm, chunk);
+            frames.end_move();
         });
     }
 
@@ -288,7 +335,6 @@ impl PmapChunks {
     }
 
     /// Frees all chunks of which no entry is used, and puts those with free entries first.
-    #[cfg(feature = "pv-obm")]
     pub(super) fn tidy_all<M: Machine>(&self, vm: &Vm<M>, frames: &Frames) {
         let mut list = self.list.lock();
         if !self.is_forgotten() {
@@ -332,11 +378,13 @@ impl PmapChunks {
     pub(super) fn free_all<M: Machine>(&self, vm: &Vm<M>, frames: &Frames, pmap: &Pmap) {
         debug_assert!(self.is_forgotten());
         let mut list = core::mem::take(&mut *self.list.lock());
+        frames.begin_move();
         #[cfg(feature = "pv-stock")]
         frames.lru.remove_all(frames, &vm.pages, list.iter(frames));
         while let Some(chunk) = list.pop(frames) {
             frames.free(vm, chunk);
         }
+        frames.end_move();
         frames.pmaps.leave(pmap);
     }
 

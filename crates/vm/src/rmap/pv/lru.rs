@@ -1,11 +1,18 @@
-//! All chunks of a memory domain in one list under one lock, as in FreeBSD: oldest first, because only a chunk that is made
-//! enters it. A reclaimer of entries, which is not there yet, would begin with the first.
+//! All chunks of a memory domain in one list under one lock, as in FreeBSD: oldest first, but that the reclaimer of entries
+//! moves each chunk that it looks at to the end.
+//!
+//! A chunk that is in a list leads to a pmap that has an owner: the operation that forgets the pmap has a reference, and takes the
+//! chunks out before it lets go.
+
+use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use ksync::{Padded, Spin, SpinGuard, lock_class};
 use rust_alloc::boxed::Box;
+use rust_alloc::sync::Arc;
 
 use super::chunk::Frames;
 use crate::page::{PageArray, Pfn};
+use crate::pmap::Pmap;
 
 lock_class!(
     /// The chunks of pv entries of one memory domain.
@@ -18,6 +25,10 @@ const BATCH: usize = 64;
 /// A list for each domain.
 pub(super) struct Lru {
     domains: Box<[Padded<Spin<Ends, PvLruLock>>]>,
+    /// How many chunks have ever been on the way between the allocator and a list, and how many of them have arrived. Atomic: `begun`
+    /// grows before the first step, and `ended` after the last.
+    begun: AtomicUsize,
+    ended: AtomicUsize,
 }
 
 /// The chunks are linked through themselves.
@@ -66,7 +77,35 @@ impl Lru {
     pub(super) fn new(domains: usize) -> Lru {
         Lru {
             domains: (0..domains).map(|_| Padded::default()).collect(),
+            begun: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
         }
+    }
+
+    /// A chunk is about to be made, or to leave its list. A reclaimer that does not find it knows of it until
+    /// [`end`](Lru::end).
+    pub(super) fn begin(&self) {
+        self.begun.fetch_add(1, SeqCst);
+    }
+
+    /// It was made, and is in its list, or its frame is free.
+    pub(super) fn end(&self) {
+        self.ended.fetch_add(1, SeqCst);
+    }
+
+    /// There was no frame for it.
+    pub(super) fn cancel(&self) {
+        self.begun.fetch_sub(1, SeqCst);
+    }
+
+    /// How many have arrived.
+    pub(super) fn ended(&self) -> usize {
+        self.ended.load(SeqCst)
+    }
+
+    /// Whether none has been on its way since so many [had arrived](Lru::ended).
+    pub(super) fn is_quiet_since(&self, ended: usize) -> bool {
+        self.begun.load(SeqCst) == ended
     }
 
     fn of(&self, pages: &PageArray, chunk: Pfn) -> &Spin<Ends, PvLruLock> {
@@ -103,6 +142,26 @@ impl Lru {
             ends.remove(frames, chunk);
             held = Some((domain, ends));
         }
+    }
+
+    /// Number of lists.
+    pub(super) fn domains(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// Number of chunks of a domain.
+    pub(super) fn len(&self, domain: usize) -> usize {
+        self.domains[domain].lock().len
+    }
+
+    /// The first chunk of a domain, which becomes the last, and its pmap.
+    pub(super) fn rotate(&self, frames: &Frames, domain: usize) -> Option<(Pfn, Arc<Pmap>)> {
+        let mut ends = self.domains[domain].lock();
+        let chunk = ends.first?;
+        ends.remove(frames, chunk);
+        ends.push_last(frames, chunk);
+        // A reference of its own, while the chunk is in the list.
+        Some((chunk, Arc::clone(&frames.chunk(chunk).pmap())))
     }
 
     /// Number of chunks, counted along the links, which are checked.

@@ -7,10 +7,12 @@
 //! | `list` | a page's list |
 //! | `lists` | what the designs share |
 //! | `pmaps` | lists of the pmaps that have chunks |
-//! | `reclaim` | entries of other pmaps, when no chunk is to be had |
+//! | `reclaim` | what happens when no chunk is to be had |
 //! | `obm` | the design with a mutex of one byte for each page |
+//! | `obm_reclaim` | from which pmap it takes a chunk then |
 //! | `stock` | the design with locks that are hashed by frame |
 //! | `lru` | its list of all chunks |
+//! | `stock_reclaim` | how it takes the first of them |
 #![expect(
     unsafe_code,
     reason = "entries lie in frames, and lead to pmaps that they do not own"
@@ -24,11 +26,14 @@ mod lists;
 mod lru;
 #[cfg(feature = "pv-obm")]
 mod obm;
-mod pmaps;
 #[cfg(feature = "pv-obm")]
+mod obm_reclaim;
+mod pmaps;
 mod reclaim;
 #[cfg(feature = "pv-stock")]
 mod stock;
+#[cfg(feature = "pv-stock")]
+mod stock_reclaim;
 
 pub use self::chunks::{PmapChunks, PvChunksLock};
 pub use self::lists::{InTheWay, Lists, Ticket};
@@ -37,7 +42,6 @@ pub use self::lru::PvLruLock;
 #[cfg(feature = "pv-obm")]
 pub use self::obm::{PvListLock, PvObm};
 pub use self::pmaps::PvPmapsLock;
-#[cfg(feature = "pv-obm")]
 pub use self::reclaim::PvReclaimLock;
 #[cfg(feature = "pv-stock")]
 pub use self::stock::{PmapLock, PvBucketLock, PvStock};

@@ -17,7 +17,7 @@ use super::super::{Hold, ReverseMap, Visit, Visitor};
 use super::chunks::PmapChunks;
 use super::list::PageEntries;
 use super::lists::{Change, InTheWay, Lists, Ticket, chunks_of};
-use super::reclaim::Reclaimer;
+use super::reclaim::Turn;
 use crate::alloc::NoMemory;
 use crate::object::Object;
 use crate::page::{Page, PageArray, Pfn};
@@ -33,7 +33,7 @@ lock_class!(
 /// See the module.
 pub struct PvObm {
     pub(super) lists: Lists,
-    pub(super) reclaimer: Reclaimer,
+    pub(super) turn: Turn,
 }
 
 impl Deref for PvObm {
@@ -166,7 +166,7 @@ impl ReverseMap for PvObm {
     fn new<M: Machine>(machine: &M, pages: PageArray, frame: Pfn) -> PvObm {
         PvObm {
             lists: Lists::new(machine, pages, frame),
-            reclaimer: Reclaimer::default(),
+            turn: Turn::default(),
         }
     }
 
@@ -183,15 +183,15 @@ impl ReverseMap for PvObm {
     fn prepare<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
-        _: &Operation,
+        operation: Operation,
         pmap: &'p Arc<Pmap>,
         entries: usize,
-    ) -> Result<Ticket<'p>, NoMemory> {
+    ) -> Result<(Operation, Ticket<'p>), NoMemory> {
         let ticket = self.ticket(pmap);
         if ticket.fill(vm, entries).is_err() {
             self.reclaim_for(vm, &ticket, entries)?;
         }
-        Ok(ticket)
+        Ok((operation, ticket))
     }
 
     fn top_up<M: Machine>(&self, vm: &Vm<M>, ticket: &Ticket<'_>, entries: usize) {

@@ -21,6 +21,7 @@ use super::super::{Hold, ReverseMap, Visit, Visitor};
 use super::chunks::PmapChunks;
 use super::list::PageEntries;
 use super::lists::{Change, InTheWay, Lists, Ticket, chunks_of};
+use super::reclaim::Turn;
 use crate::alloc::NoMemory;
 use crate::object::Object;
 use crate::page::{Page, PageArray, Pfn};
@@ -51,6 +52,7 @@ type InBucket<'h> = WriteGuard<'h, (), PvBucketLock>;
 pub struct PvStock {
     lists: Lists,
     buckets: Box<[Padded<Bucket>]>,
+    pub(super) turn: Turn,
 }
 
 impl Deref for PvStock {
@@ -85,8 +87,9 @@ impl LockedChunks {
         self.lock.is_locked()
     }
 
+    /// Waits for the pmap's lock.
     #[inline]
-    fn lock(&self) -> Operation<'_> {
+    pub(super) fn lock(&self) -> Operation<'_> {
         wait_a_moment(|| self.lock.is_locked());
         self.lock.lock()
     }
@@ -189,6 +192,11 @@ impl PvStock {
         self.buckets[Self::bucket_of(pfn)].is_write_locked()
     }
 
+    /// Whether an operation reclaims entries. For tests.
+    pub fn is_reclaiming(&self) -> bool {
+        self.turn.is_locked()
+    }
+
     /// Number of the chunks of all pmaps, by the domains' lists. For tests.
     pub fn all_chunks(&self) -> usize {
         self.frames.lru.count(&self.frames)
@@ -255,6 +263,7 @@ impl ReverseMap for PvStock {
         PvStock {
             lists: Lists::new(machine, pages, frame),
             buckets: (0..BUCKETS).map(|_| Padded::default()).collect(),
+            turn: Turn::default(),
         }
     }
 
@@ -271,11 +280,18 @@ impl ReverseMap for PvStock {
     fn prepare<'p, M: Machine>(
         &'p self,
         vm: &Vm<M>,
-        _: &Operation<'p>,
+        operation: Operation<'p>,
         pmap: &'p Arc<Pmap>,
         entries: usize,
-    ) -> Result<Ticket<'p>, NoMemory> {
-        self.room(vm, pmap, entries)
+    ) -> Result<(Operation<'p>, Ticket<'p>), NoMemory> {
+        let ticket = self.ticket(pmap);
+        match ticket.fill(vm, entries) {
+            Ok(()) => Ok((operation, ticket)),
+            Err(NoMemory) => {
+                let operation = self.reclaim_for(vm, operation, &ticket, entries)?;
+                Ok((operation, ticket))
+            }
+        }
     }
 
     fn top_up<M: Machine>(&self, vm: &Vm<M>, ticket: &Ticket<'_>, entries: usize) {
@@ -375,8 +391,8 @@ impl ReverseMap for PvStock {
             }
             ksync::doze();
         }
-        drop(operation);
         chunks.free_all(vm, &self.frames, pmap);
+        drop(operation);
     }
 
     fn scan(&self, _: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
