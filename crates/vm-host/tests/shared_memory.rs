@@ -154,3 +154,21 @@ fn holes_and_the_end_give_the_pages_back() {
     drop(p);
     assert_eq!(lab.used(), 0);
 }
+
+#[test]
+fn a_look_for_use_counts_and_clears_the_signs_of_each_mapping() {
+    let lab = Lab::new();
+    let p = lab.program();
+    let child = p.fork().expect("memory");
+    child.run(|child| assert_eq!(child.read(AT), Ok(20)));
+    let entry = p.space.pmap().lookup(&lab.vm, &ksync::pin(), AT);
+    let pfn = entry.expect("an entry").pfn();
+    let page = lab.vm.pages.get(pfn);
+    let _referenced = page.clear_flag(vm::page::Flags::REFERENCED);
+    let busy = page.try_hard_busy().expect("idle");
+    assert_eq!(lab.vm.look_for_use(pfn), None);
+    drop(busy);
+    assert_eq!(lab.vm.look_for_use(pfn), Some(2));
+    assert_eq!(lab.vm.look_for_use(pfn), Some(0));
+    assert_eq!(lab.vm.look_for_use(vm::Pfn(u32::MAX - 1)), None);
+}

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use cred::Payer;
 use hal::cpu;
@@ -13,7 +14,7 @@ use vfs::inode::{Inode, mode};
 use vfs::mount::new_dev;
 use vfs::put;
 use vfs::superblock::{FsKind, Super};
-use vm::{Machine, SharedSuperpages, Superpages};
+use vm::{Machine, Pfn, SharedSuperpages, Superpages};
 
 type Tree = &'static [(&'static str, Fixed)];
 
@@ -64,6 +65,7 @@ const KERNEL: Tree = &[
                 "fault_around_bytes",
                 Fixed::Setting(fault_around, set_fault_around),
             ),
+            ("look_for_use", Fixed::Setting(looks, look_for_use)),
         ]),
     ),
     (
@@ -248,6 +250,32 @@ fn set_fault_around(data: &[u8]) -> Result<()> {
         return Err(FsError::Invalid);
     }
     mem::vm().set_fault_around(bytes);
+    Ok(())
+}
+
+/// Pages that the last look for use found, and the signs of use that it counted and cleared.
+static LOOKED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+fn looks(out: &mut Text) -> Result<()> {
+    let [pages, signs] = LOOKED.each_ref().map(|n| n.load(Relaxed));
+    put!(out, "{pages} {signs}\n");
+    Ok(())
+}
+
+/// Looks at each page of the machine, for measurements; ends early with the caller's process.
+fn look_for_use(_: &[u8]) -> Result<()> {
+    let (vm, mut pages, mut signs) = (mem::vm(), 0, 0);
+    for pfn in 0..vm.pages.len() as u32 {
+        if vm.machine.must_stop() {
+            break;
+        }
+        if let Some(found) = vm.look_for_use(Pfn(pfn)) {
+            pages += 1;
+            signs += found;
+        }
+    }
+    LOOKED[0].store(pages, Relaxed);
+    LOOKED[1].store(signs, Relaxed);
     Ok(())
 }
 

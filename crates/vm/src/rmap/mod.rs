@@ -12,6 +12,7 @@ mod backings;
 #[cfg(feature = "faulty-rmap")]
 mod faulty;
 mod hold;
+mod look;
 #[cfg(feature = "naive-rmap")]
 pub mod naive;
 #[cfg(feature = "pv")]
