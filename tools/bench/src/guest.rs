@@ -53,6 +53,9 @@ pub struct Lab {
     pub missing: Vec<String>,
 }
 
+/// Frames of entries in boots where they are scarce: fewer than the faulting process alone would have.
+const FEW: usize = 16;
+
 /// What a boot counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -64,6 +67,8 @@ pub enum Kind {
     Rate,
     /// Instructions as for `Count`, with a pipe chain of so many processes.
     Scale(u64),
+    /// Instructions as for `Count`, where a reverse map that lists entries may have [`FEW`] frames of them.
+    Scarce,
     /// Lines that two CPUs touch in short windows, with the same clock as `Count`.
     Windows,
 }
@@ -76,13 +81,17 @@ impl Kind {
             Kind::Transfers => "transfers".into(),
             Kind::Rate => "rate".into(),
             Kind::Scale(processes) => format!("scale{processes}"),
+            Kind::Scarce => "scarce".into(),
             Kind::Windows => "windows".into(),
         }
     }
 
     /// Whether the machine's clock counts instructions.
     fn has_counted_clock(self) -> bool {
-        matches!(self, Kind::Count | Kind::Scale(_) | Kind::Windows)
+        matches!(
+            self,
+            Kind::Count | Kind::Scale(_) | Kind::Scarce | Kind::Windows
+        )
     }
 
     /// Memory of the machine, in MiB: the largest chains need more than the `usual`.
@@ -150,6 +159,9 @@ impl Lab {
         if !kind.has_counted_clock() {
             options += &guest.clock_options;
         }
+        if kind == Kind::Scarce {
+            options += &format!(" pv_chunks={FEW}");
+        }
         let append = qemu::append(Some(cmd), &options);
         let machine = machine(cpus, kind, self);
         let mut command = qemu::command(
@@ -168,7 +180,7 @@ impl Lab {
         }
         if kind != Kind::Rate {
             let mode = match kind {
-                Kind::Count | Kind::Scale(_) => "count",
+                Kind::Count | Kind::Scale(_) | Kind::Scarce => "count",
                 Kind::Windows => "windows",
                 _ => "transfers",
             };

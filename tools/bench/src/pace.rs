@@ -25,7 +25,7 @@ pub fn weight(system: &str, kind: Kind, cpus: u32, quick: bool) -> f64 {
         (false, _) => 1.0,
     };
     let work = match kind {
-        Kind::Count => 20.0,
+        Kind::Count | Kind::Scarce => 20.0,
         Kind::Transfers => 60.0,
         Kind::Windows => 120.0,
         Kind::Rate => 8.0 + 6.0 * f64::from(cpus),

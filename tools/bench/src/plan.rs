@@ -81,6 +81,10 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
                     run,
                 })
             };
+            // Linux has no entries that could run out.
+            if guest.system != "linux" && !settings.scarce().is_empty() {
+                steps.extend(of(Kind::Scarce, &[1]));
+            }
             steps.extend(of(Kind::Transfers, settings.transfer_cpus()));
             steps.extend(of(Kind::Rate, settings.cpus()));
         }

@@ -57,6 +57,7 @@ impl Sample {
         let scale = self.case.rsplit_once('-').map(|(_, processes)| processes);
         let scale = scale.and_then(|processes| processes.parse().ok());
         let kind = match (self.metric, scale) {
+            (Metric::Instructions, _) if self.case.ends_with(SCARCE) => Kind::Scarce,
             (Metric::Rate, _) => Kind::Rate,
             (Metric::Instructions | Metric::Bytes, None) => Kind::Count,
             (Metric::Instructions | Metric::Bytes, Some(processes)) => Kind::Scale(processes),
@@ -71,6 +72,9 @@ pub fn boot_name(system: &str, kind: Kind, cpus: u32, run: u32) -> String {
     format!("{system} {} {cpus} {run}", kind.name())
 }
 
+/// How the names of cases end that ran where entries were scarce.
+const SCARCE: &str = "-scarce";
+
 /// What the plugin says of a phase: counts, and nanoseconds of the guest's clock.
 type Phase<'a> = (&'a Counts, u64);
 
@@ -78,6 +82,7 @@ type Phase<'a> = (&'a Counts, u64);
 pub fn of(boot: &Boot, system: &str, kind: Kind, cpus: u32, run: u32) -> Vec<Sample> {
     let scale = match kind {
         Kind::Scale(processes) => format!("-{processes}"),
+        Kind::Scarce => SCARCE.into(),
         _ => String::new(),
     };
     let mut phases: HashMap<(u16, u8), Phase> = HashMap::new();
@@ -238,5 +243,7 @@ mod tests {
             "linux scale1000 1 2"
         );
         assert_eq!(boot("cow", Metric::Ipis, 4), "linux transfers 4 2");
+        let scarce = boot("cow-scarce", Metric::Instructions, 1);
+        assert_eq!(scarce, "linux scarce 1 2");
     }
 }

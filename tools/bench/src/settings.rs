@@ -60,6 +60,9 @@ const RIVALS_CASES: [&str; 15] = [
     "large",
 ];
 
+/// The cases in which entries of the reverse map run out.
+const SCARCE_CASES: [&str; 4] = ["zfod-touch", "file-own-read", "fork", "exec-static"];
+
 /// Processes that map the page that is cut off.
 const MAPPED_BY: u64 = 10_000;
 
@@ -112,6 +115,15 @@ impl Settings {
         }
     }
 
+    /// The cases of a boot where entries of the reverse map are scarce.
+    pub fn scarce(&self) -> Vec<&'static str> {
+        let asked = |case: &&str| self.only.iter().any(|prefix| case.starts_with(&prefix[..]));
+        match self.what {
+            What::Kernels => Vec::new(),
+            What::Rivals => SCARCE_CASES.into_iter().filter(asked).collect(),
+        }
+    }
+
     /// The benchmark's command in boots of `kind`. The null case is always part of it: timer ticks
     /// are told from it. The pause is for Linux, which drops what its console has not sent yet when a
     /// session's first process ends.
@@ -120,6 +132,12 @@ impl Settings {
             Kind::Scale(processes) => {
                 return format!(
                     "vmbench --cases chain-flat --chain {processes}; status=$?; sleep 1; exit $status"
+                );
+            }
+            Kind::Scarce => {
+                return format!(
+                    "vmbench --cases {}; status=$?; sleep 1; exit $status",
+                    self.scarce().join(",")
                 );
             }
             _ if self.quick => "--iters 60 --chain 40 --sharers 6",

@@ -52,6 +52,9 @@ pub struct Case {
     pub work: fn(&mut Worker) -> Result<(), String>,
 }
 
+/// How the message of a case begins that this kernel or image has not got the means for. It is neither right nor wrong.
+pub const NOT_HERE: &str = "not here: ";
+
 /// The amount of work.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -71,6 +74,8 @@ pub struct Plan {
     pub dynamic: String,
     /// The directory of `tiny-true` and `true-static`.
     pub programs: String,
+    /// The directory in which `make` builds a program.
+    pub source: String,
 }
 
 impl Plan {

@@ -1,10 +1,11 @@
 //! Cases that need gigabytes, or ten thousand processes: run only if their names are asked for.
 
-use crate::harness::{Case, PAGE, Worker, err};
+use crate::harness::{Case, NOT_HERE, PAGE, Worker, err};
 use crate::memory::{self, nothing};
 use crate::pipes::{get, pipe, put};
 use crate::process::fork;
-use user::sys;
+use std::process::{Command, Stdio};
+use user::{proc, sys};
 
 /// What the names of these cases begin with.
 pub const PREFIX: &str = "large-";
@@ -31,6 +32,27 @@ pub const CASES: &[Case] = &[
         phases: &[""],
         prepare: nothing,
         work: huge,
+    },
+    Case {
+        name: "large-promote",
+        what: "page of 64 MiB that get superpages when all pages are there, which come one by one",
+        phases: &[""],
+        prepare: nothing,
+        work: promote,
+    },
+    Case {
+        name: "large-look",
+        what: "look for use of a page of 1 GiB, for each of the 100 processes that map it",
+        phases: &[""],
+        prepare: nothing,
+        work: look,
+    },
+    Case {
+        name: "large-make",
+        what: "build of the program in /src by make with four jobs",
+        phases: &[""],
+        prepare: nothing,
+        work: make,
     },
 ];
 
@@ -85,5 +107,123 @@ fn huge(w: &mut Worker) -> Result<(), String> {
         memory::unmap(base, REGION)?;
         w.stop(0, REGION / PAGE);
     }
+    Ok(())
+}
+
+/// Bytes of a superpage.
+const BLOCK: u64 = 2 << 20;
+
+/// Pantala fills a superpage at once unless the first access is a read, and makes one of the pages when all are there. Linux fills
+/// at once in any case where that is asked for, and makes superpages of single pages when it is told to, by copies.
+fn promote(w: &mut Worker) -> Result<(), String> {
+    const REGION: u64 = 64 << 20;
+    /// Since Linux 6.1.
+    const MADV_COLLAPSE: u64 = 25;
+    let ours = proc::rmap().is_some();
+    let advise = |base, advice: u64| {
+        let advised = sys::call(libc::SYS_madvise, &[base, REGION, advice]);
+        advised.map(drop).map_err(err("madvise"))
+    };
+    w.barrier();
+    for _ in 0..w.plan.scaled(4) {
+        let room = memory::map_anon(REGION + BLOCK)?;
+        let base = room.next_multiple_of(BLOCK);
+        if ours {
+            advise(base, libc::MADV_HUGEPAGE as u64)?;
+        }
+        w.start();
+        if ours {
+            let first = |addr| sys::peek64(addr);
+            (base..base + REGION)
+                .step_by(BLOCK as usize)
+                .for_each(|addr| drop(first(addr)));
+        }
+        memory::touch(base, REGION);
+        if !ours {
+            advise(base, libc::MADV_HUGEPAGE as u64)?;
+            advise(base, MADV_COLLAPSE)?;
+        }
+        w.stop(0, REGION / PAGE);
+        let large = proc::meminfo("AnonHugePages").unwrap_or(0);
+        if large < REGION {
+            return Err(format!("{large} bytes are in superpages"));
+        }
+        memory::unmap(room, REGION + BLOCK)?;
+    }
+    Ok(())
+}
+
+/// All pages of the machine are looked at, and the others are few. Linux looks at pages when it needs memory, and has no file that asks
+/// for that in Debian's configuration.
+fn look(w: &mut Worker) -> Result<(), String> {
+    const REGION: u64 = 1 << 30;
+    const SHARERS: u64 = 100;
+    const FILE: &str = "/sys/kernel/debug/look_for_use";
+    if std::fs::metadata(FILE).is_err() {
+        return Err(format!("{NOT_HERE}there is no {FILE}"));
+    }
+    let (prot, flags) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+    );
+    let base = sys::mmap(0, REGION, prot, flags, -1, 0).map_err(err("mmap"))?;
+    memory::touch(base, REGION);
+    let pages = || (base..base + REGION).step_by(PAGE as usize);
+    let [seen, hold] = [pipe()?, pipe()?];
+    // With this one.
+    for _ in 1..SHARERS {
+        if sys::fork().map_err(err("fork"))? == 0 {
+            let _ = sys::close(hold.1);
+            let right = pages().all(|addr| sys::peek64(addr) == addr);
+            let told = put(seen.1, u8::from(right));
+            let _ = sys::read(hold.0, &mut [0]);
+            sys::exit(i32::from(told.is_err()));
+        }
+        if get(seen.0)? != 1 {
+            return Err("a sharer saw another page".into());
+        }
+    }
+    w.barrier();
+    w.start();
+    std::fs::write(FILE, "1").map_err(|e| format!("{FILE}: {e}"))?;
+    w.stop(0, REGION / PAGE * SHARERS);
+    let found = std::fs::read_to_string(FILE).map_err(|e| format!("{FILE}: {e}"))?;
+    let mut found = found
+        .split_whitespace()
+        .map(|n| n.parse::<u64>().unwrap_or(0));
+    let (all, signs) = (found.next().unwrap_or(0), found.next().unwrap_or(0));
+    let _ = sys::close(hold.1);
+    for _ in 1..SHARERS {
+        sys::wait(-1, 0).map_err(err("wait4"))?;
+    }
+    // What a daemon drops meanwhile has no sign.
+    if all < REGION / PAGE || signs < REGION / PAGE * (SHARERS / 2) {
+        return Err(format!("{signs} signs of use at {all} pages"));
+    }
+    Ok(())
+}
+
+fn make(w: &mut Worker) -> Result<(), String> {
+    let source = w.plan.source.clone();
+    let run = |what: &str| {
+        let mut command = Command::new("make");
+        let ran = command
+            .args(["-s", "-j4", "-C", &source, what])
+            .stdin(Stdio::null())
+            .status();
+        match ran {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("make {what}: {status}")),
+            Err(error) => Err(format!("{NOT_HERE}make: {error}")),
+        }
+    };
+    if std::fs::metadata(&source).is_err() {
+        return Err(format!("{NOT_HERE}there is no {source}"));
+    }
+    run("clean")?;
+    w.barrier();
+    w.start();
+    run("all")?;
+    w.stop(0, 1);
     Ok(())
 }

@@ -14,7 +14,7 @@ use harness::{Case, Outcome, Plan};
 use user::sys;
 
 const USAGE: &str = "usage: vmbench [--cases PREFIX,...] [--workers N] [--iters PERMILLE] [--quick] [--table]
-               [--chain PROCESSES] [--sharers PROCESSES] [--dir DIR] [--dynamic PROGRAM] [--programs DIR] [--list] [--tsc-khz]
+               [--chain PROCESSES] [--sharers PROCESSES] [--dir DIR] [--dynamic PROGRAM] [--programs DIR] [--source DIR] [--list] [--tsc-khz]
 
 --workers   processes that do each case at once, tied to one CPU each (default: one for each CPU)
 --iters     repetitions in permille of each case's own (default 1000)
@@ -43,6 +43,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         dir: "/tmp".into(),
         dynamic: "/usr/bin/true".into(),
         programs: here.unwrap_or_else(|| "/usr/bin".into()),
+        source: "/src".into(),
     };
     let mut options = Options {
         cases: Vec::new(),
@@ -65,6 +66,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--dir" => options.plan.dir = value()?,
             "--dynamic" => options.plan.dynamic = value()?,
             "--programs" => options.plan.programs = value()?,
+            "--source" => options.plan.source = value()?,
             "--quick" => {
                 (
                     options.plan.permille,
@@ -125,6 +127,10 @@ fn run_apart(number: usize, case: &Case, options: &Options) -> bool {
     let report = || match harness::run(number, case, &options.plan) {
         Ok(outcomes) => {
             outcomes.iter().for_each(|outcome| print(outcome, options));
+            true
+        }
+        Err(message) if message.starts_with(harness::NOT_HERE) => {
+            println!("vmbench: {} is {message}", case.name);
             true
         }
         Err(message) => {
