@@ -116,7 +116,7 @@ impl<'a> Held<'a> {
         s.ring.drop_front(n);
         s.ring.front_held = false;
         let relieved = tight && s.ring.room() >= super::PIPE_BUF;
-        let more = s.ring.len() > 0;
+        let more = !s.ring.is_empty();
         drop(s);
         if relieved {
             pipe.wake_writers();
@@ -299,7 +299,7 @@ pub fn fill(to: &Pipe, buf: &mut IoBuf, wait: bool) -> Result<usize> {
 pub fn drain(from: &Pipe, buf: &mut IoBuf, wait: bool) -> Result<usize> {
     loop {
         until(from, wait, |s| {
-            let ready = if s.ring.len() == 0 {
+            let ready = if s.ring.is_empty() {
                 s.writers == 0
             } else {
                 !s.ring.front_held
