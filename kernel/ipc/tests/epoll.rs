@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use cred::Charge;
-use epolls::users::{self, become_user, call, fifo, fill_but, open, pair, read, write};
+use epolls::pipe_users::{
+    self as users, become_user, call, fifo, fill_but, open, pair, read, write,
+};
 use epolls::*;
 use ipc::epoll::{Event, MAX_WATCHES, wait};
 use task::park::Deadline;
@@ -342,7 +344,7 @@ fn an_edge_goes_through_epolls() {
 }
 
 /// Starts an epoll_wait(2) for one event.
-fn waiter(e: &FileRef) -> Arc<epolls::users::Outcome<Vec<Event>>> {
+fn waiter(e: &FileRef) -> Arc<epolls::pipe_users::Outcome<Vec<Event>>> {
     let e = e.clone();
     call(move || wait_until(&e, 1, Deadline::after(50 * MS))).1
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use cred::Charge;
-use epolls::users::threads::{Stopped, everywhere, stop_everywhere};
-use epolls::users::{become_user, pair, read, write};
+use epolls::pipe_users::threads::{Stopped, everywhere, stop_everywhere};
+use epolls::pipe_users::{become_user, pair, read, write};
 use epolls::*;
 use task::park::Deadline;
 use vfs::error::FsError;

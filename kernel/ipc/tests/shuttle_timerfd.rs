@@ -4,7 +4,7 @@
 
 mod epolls;
 
-use epolls::users::threads::everywhere;
+use epolls::pipe_users::threads::everywhere;
 use epolls::*;
 use ipc::timerfd::{self, Mode, Setting, clock_was_set};
 use task::park::Deadline;

@@ -3,7 +3,7 @@
 
 mod epolls;
 
-use epolls::users::call;
+use epolls::pipe_users::call;
 use epolls::*;
 use ipc::timerfd::{self, Mode, Setting, clock_was_set};
 use task::park::Deadline;

@@ -96,12 +96,10 @@ impl Model {
         let uid = way.sends[0].uid;
         let shown = way.shows_ids.then(|| uid.unwrap_or(65534));
         let mut found = (Vec::new(), 0, shown, 0);
-        if packets {
-            if let Some(first) = way.sends.pop_front() {
-                found.1 = first.whole;
-                found.3 = first.files;
-                found.0 = first.bytes.into_iter().take(most).collect();
-            }
+        if packets && let Some(first) = way.sends.pop_front() {
+            found.1 = first.whole;
+            found.3 = first.files;
+            found.0 = first.bytes.into_iter().take(most).collect();
         }
         while !packets && found.0.len() < most && !way.sends.is_empty() {
             let first = &mut way.sends[0];

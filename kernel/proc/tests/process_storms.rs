@@ -260,8 +260,8 @@ fn looks_at_processes_beside_their_changes_see_each_change_as_a_whole() {
 fn runs_program_of(pid: u32) -> bool {
     let other = ids::find_process(pid).expect("a process that lives");
     let (own, others) = (me().image().program, other.image().program);
-    assert!(others.args.0 != 0 && others.env.1 >= others.args.1);
-    (own.args, own.env, own.stack_start) == (others.args, others.env, others.stack_start)
+    assert!(others.args.0 != 0 && others.env().1 >= others.args.1);
+    (own.args, own.env(), own.stack_start) == (others.args, others.env(), others.stack_start)
 }
 
 #[test]

@@ -58,9 +58,9 @@ mod socket;
 mod splice;
 mod stat;
 mod time;
+mod timerfd;
 mod timers;
 mod versioned;
-mod timerfd;
 mod xattr;
 
 /// Length of the table. Linux's numbers for x86-64 end below it; at or above it, calls fail with ENOSYS and are not

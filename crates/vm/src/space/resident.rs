@@ -1,7 +1,7 @@
 //! What is resident in a space, for reports.
 //!
 //! Guarantee: a report takes no lock of the map, is preemptible, and holds a shard of a reverse map only for the time that
-//! [`sharers`](crate::rmap::sharers) says. What it says of a page was true at some moment of the call.
+//! `rmap::sharers` says. What it says of a page was true at some moment of the call.
 
 use core::ops::AddAssign;
 

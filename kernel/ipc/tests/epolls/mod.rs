@@ -10,10 +10,10 @@ use vfs::file::{File, FileRef, Kind, o};
 
 /// The kernel of the tests of pipes.
 #[path = "../../../vfs/tests/pipe_users/mod.rs"]
-pub mod users;
+pub mod pipe_users;
 
 pub use ipc::epoll::flag::{ET, EXCLUSIVE, ONESHOT};
-pub use users::threads::{MS, interrupt, nap, spawn, wait_for_ends};
+pub use pipe_users::threads::{MS, interrupt, nap, spawn, wait_for_ends};
 
 pub const IN: u32 = 0x41;
 pub const OUT: u32 = 0x104;
@@ -22,7 +22,7 @@ pub const ERR: u32 = 8;
 
 /// Runs `body` in a thread of a machine with so many CPUs.
 pub fn on(cpus: usize, body: impl FnOnce() + Send + 'static) {
-    users::on(cpus, move || {
+    pipe_users::on(cpus, move || {
         ipc::init(cpus);
         body();
     });

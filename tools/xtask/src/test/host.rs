@@ -123,9 +123,7 @@ const KERNEL: [&str; 12] = [
 ];
 
 /// Those of them that are built for a host, too, and tested there.
-const ON_HOST: [&str; 8] = [
-    "hal", "mem", "task", "drivers", "vfs", "proc", "net", "ipc",
-];
+const ON_HOST: [&str; 8] = ["hal", "mem", "task", "drivers", "vfs", "proc", "net", "ipc"];
 
 /// The options that select packages.
 fn packages<'a>(names: &[&'a str]) -> Vec<&'a str> {

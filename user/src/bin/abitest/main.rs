@@ -37,14 +37,14 @@ mod reports;
 mod rights;
 mod rseq;
 mod signals;
-mod superpages;
-mod splices;
 mod socket_calls;
 mod sockets;
+mod splices;
+mod superpages;
 mod system;
 mod time;
-mod timers;
 mod timerfd;
+mod timers;
 mod tmpfs;
 
 use harness::{Test, Verdict};

@@ -501,7 +501,7 @@ tests! { "reports";
                 }
             });
         })?;
-        for _ in 0..40 {
+        for _ in 0..15 {
             let all = mappings_in(&text(pid, "smaps")?);
             for one in &all {
                 holds!(one.kib("Rss") <= one.kib("Size") && one.lines.len() == 23);
