@@ -21,7 +21,7 @@ use rust_alloc::sync::Arc;
 use super::pte::Pte;
 use super::range::{Harvest, Looked, Revoke, SPAN};
 use super::table::{ENTRIES, Table, slot, table_base};
-use super::walk::{alloc_table, free_table};
+use super::walk::{Leaf, alloc_table, free_table};
 use super::{Loss, Pmap};
 use crate::page::{Flags, PAGE_SHIFT, Pfn};
 use crate::rmap::{self, Blocked, Held, Map, ReverseMap, Sought};
@@ -47,7 +47,8 @@ impl Pmap {
         va: u64,
         shared: bool,
     ) -> bool {
-        let Some(table) = self.table_at(vm, pin, va, 1) else {
+        // A leaf of 2 MiB is no table.
+        let Ok(Leaf { table, .. }) = self.walk(vm, pin, va) else {
             return false;
         };
         let at = slot(va, 1);
