@@ -22,7 +22,7 @@ impl Sleepers for Threads {
     /// The listeners with even numbers wake a thread.
     fn call(_: &CpuPin, number: u32) -> bool {
         HEARD[number as usize].1.fetch_add(1, Relaxed);
-        number % 2 == 0
+        number.is_multiple_of(2)
     }
 }
 

@@ -1,6 +1,6 @@
 //! epoll(7). `doc/epoll.md` has the guarantees, the order of locks, and the time lines.
 //!
-//! [`file`] is the open file of an epoll; [`control`] changes its set of entries, [`wait`] reports those that are ready. Beneath them: `set` has
+//! [`mod@file`] is the open file of an epoll; [`control`] changes its set of entries, [`wait`] reports those that are ready. Beneath them: `set` has
 //! the entries and the ready list, `entry` one entry, `numbers` the table by which wait queues find entries, `nesting` the epolls that
 //! are in others.
 

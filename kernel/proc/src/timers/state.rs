@@ -11,7 +11,7 @@ use crate::lock;
 /// The most timers of one process: each expiry looks at all of them.
 pub const MOST: usize = 1024;
 
-/// Set beside a pid in the id of [`Timers::node`] on a timer wheel, where the id alone stands for ITIMER_REAL.
+/// Set beside a pid in the id of `Timers::node` on a timer wheel, where the id alone stands for ITIMER_REAL.
 pub const OF_TIMERS: u32 = 1 << 30;
 
 /// How a timer tells that it has expired.
