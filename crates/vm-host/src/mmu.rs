@@ -70,6 +70,7 @@ pub struct Sim {
     interrupts: AtomicUsize,
     hook: RwLock<Option<Hook>>,
     frame_hook: RwLock<Option<Hook>>,
+    mark_hook: RwLock<Option<Hook>>,
     flush_hook: RwLock<Option<FlushHook>>,
     /// Whether programs may reach only pages of objects. Atomic.
     strict: AtomicBool,
@@ -103,6 +104,7 @@ impl Sim {
             interrupts: AtomicUsize::new(0),
             hook: RwLock::new(None),
             frame_hook: RwLock::new(None),
+            mark_hook: RwLock::new(None),
             flush_hook: RwLock::new(None),
             strict: AtomicBool::new(false),
             credulous: AtomicBool::new(false),
@@ -230,6 +232,12 @@ impl Sim {
         *self.frame_hook.write().expect("a hook failed") = hook;
     }
 
+    /// Calls `hook` when a core's walk has read the entry that ends it, and has not marked it yet, with the table. The core is
+    /// locked, so the hook makes no flush.
+    pub fn on_mark(&self, hook: Option<Hook>) {
+        *self.mark_hook.write().expect("a hook failed") = hook;
+    }
+
     /// Calls `hook` before each flush of the VM, on the thread that makes it; the hook may itself make the VM flush.
     pub fn on_flush(&self, hook: Option<FlushHook>) {
         *self.flush_hook.write().expect("a hook failed") = hook;
@@ -318,7 +326,10 @@ impl Sim {
             }
             if level == 2 && pte.any(Pte::PS) {
                 let word = &self.walked(table)[slot(va, 2)];
-                let path = self.mark(word, rights, access)?;
+                self.call_before_mark(table);
+                let Some(path) = self.mark(word, pte, rights, access)? else {
+                    return self.translate(core, va, access);
+                };
                 core.cache_large(va, path);
                 return Ok(piece(path, va));
             }
@@ -328,32 +339,47 @@ impl Sim {
             let at = (core.asid(), level, va >> entry_shift(level + 1));
             core.tables.insert(at, (table, rights));
         }
-        let path = self.mark(&self.walked(table)[slot(va, 1)], rights, access)?;
+        let word = &self.walked(table)[slot(va, 1)];
+        let pte = Pte(word.load(SeqCst));
+        self.call_before_mark(table);
+        let Some(path) = self.mark(word, pte, rights, access)? else {
+            return self.translate(core, va, access);
+        };
         core.coherence
             .add(core.pmap, va & !0xfff, core.cpu, path.pfn());
         core.leaves.insert((core.asid(), va & !0xfff), path);
         Ok(path)
     }
 
-    /// Sets A, and D for a store, in the entry that ends a walk, by a locked update. Returns the entry with W only if `rights`,
-    /// those of the path above, have it.
-    fn mark(&self, word: &Word, rights: u64, access: Access) -> Result<Pte, PageFault> {
-        let mut seen = Pte(word.load(SeqCst));
-        loop {
-            if !seen.is_present() {
-                return Err(PageFault { present: false });
-            }
-            let path = if rights & Pte::W == 0 {
-                seen.without(Pte::W)
-            } else {
-                seen
-            };
-            allows(path, access)?;
-            let mark = Pte::A | if access == Access::Write { Pte::D } else { 0 };
-            match word.compare_exchange(seen.0, seen.0 | mark, SeqCst, SeqCst) {
-                Ok(_) => return Ok(path.with(mark)),
-                Err(now) => seen = Pte(now),
-            }
+    /// Sets A, and D for a store, in the entry that ends a walk and was read as `seen`, by a locked update. Returns the entry with W
+    /// only if `rights`, those of the path above, have it; or `None` if it has changed since, perhaps from a leaf to a link: then the
+    /// core walks again.
+    fn mark(
+        &self,
+        word: &Word,
+        seen: Pte,
+        rights: u64,
+        access: Access,
+    ) -> Result<Option<Pte>, PageFault> {
+        if !seen.is_present() {
+            return Err(PageFault { present: false });
+        }
+        let path = if rights & Pte::W == 0 {
+            seen.without(Pte::W)
+        } else {
+            seen
+        };
+        allows(path, access)?;
+        let mark = Pte::A | if access == Access::Write { Pte::D } else { 0 };
+        let marked = word.compare_exchange(seen.0, seen.0 | mark, SeqCst, SeqCst);
+        Ok(marked.is_ok().then(|| path.with(mark)))
+    }
+
+    fn call_before_mark(&self, table: Pfn) {
+        if let Ok(hook) = self.mark_hook.try_read()
+            && let Some(hook) = &*hook
+        {
+            hook(table);
         }
     }
 

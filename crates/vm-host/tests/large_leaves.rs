@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ksync::atomic::Ordering::SeqCst;
+use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use vm::pmap::table::slot;
 use vm::{Gather, Machine, Pfn, Pmap, Prot, Pte, Rights, Vm};
 use vm_host::mmu::{LARGE, run, stop};
@@ -194,4 +194,41 @@ fn a_large_translation_stays_until_it_is_dropped() {
     assert_eq!(lab.read(7), Ok(7), "the table has no entry for the page");
     lab.remove(0);
     assert_eq!(lab.read(7), Err(PageFault { present: false }));
+}
+
+/// A walk has read a leaf, and a table takes its place before the walk marks it accessed: the core walks again, as the locked update
+/// of real ones would find the entry changed.
+#[test]
+fn a_walk_that_finds_its_leaf_divided_walks_again() {
+    let lab = Lab::new();
+    lab.enter(1, Prot::WRITE);
+    assert_eq!(lab.write(1, 77), Ok(()));
+    // It is mapped, but neither it nor the way to it is cached any more.
+    lab.remove(1);
+    lab.enter(1, Prot::WRITE);
+    let large = lab.first.address() | Pte::P | Pte::U | Pte::PS;
+    let table = lab.directory().swap(large, SeqCst);
+    let turn = Arc::new(AtomicU32::new(0));
+    let walks = turn.clone();
+    let wait_for = |turn: &AtomicU32, n: u32| {
+        while turn.load(SeqCst) != n {
+            std::thread::yield_now();
+        }
+    };
+    lab.vm.machine.on_mark(Some(Box::new(move |_| {
+        let first = walks.compare_exchange(0, 1, SeqCst, SeqCst).is_ok();
+        if first {
+            wait_for(&walks, 2);
+        }
+    })));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for(&turn, 1);
+            lab.directory().swap(table, SeqCst);
+            turn.store(2, SeqCst);
+        });
+        assert_eq!(lab.read(1), Ok(77));
+    });
+    lab.vm.machine.on_mark(None);
+    assert_eq!(lab.directory().load(SeqCst), table);
 }
