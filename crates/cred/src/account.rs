@@ -36,8 +36,9 @@ pub enum Charge {
 }
 
 /// How far a CPU's balance may change before the common word is updated; memory has no limit.
-const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64, 64, 64];
-const KINDS: usize = 7;
+const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64, 64, 64, 64];
+/// The last kind says how many there are.
+const KINDS: usize = Charge::Watches as usize + 1;
 
 /// An account.
 pub struct Account {
