@@ -51,24 +51,35 @@ impl Accounts {
 impl DynFile for Accounts {
     fn print(&self, out: &mut Text) -> Result<()> {
         task::account::each(|a| {
-            let [threads, memory, names, pipe_pages, locks, signals, watches] = [
+            let [
+                threads,
+                memory,
+                names,
+                pipe_pages,
+                locks,
+                signals,
+                in_flight,
+                watches,
+            ] = [
                 Charge::Threads,
                 Charge::Memory,
                 Charge::Names,
                 Charge::PipePages,
                 Charge::Locks,
                 Charge::Signals,
+                Charge::InFlight,
                 Charge::Watches,
             ]
             .map(|what| a.held(what));
-            let used = threads + memory + names + pipe_pages + locks + signals + watches != 0;
-            if used && self.only.is_none_or(|uid| uid == a.uid()) {
+            let used =
+                threads + memory + names + pipe_pages + locks + signals + in_flight + watches;
+            if used != 0 && self.only.is_none_or(|uid| uid == a.uid()) {
                 put!(out, "user={} threads={threads} memory={memory}", a.uid());
                 put!(
                     out,
                     " names={names} pipe_pages={pipe_pages} locks={locks} signals={signals}"
                 );
-                put!(out, " watches={watches}\n");
+                put!(out, " in_flight={in_flight} watches={watches}\n");
             }
         });
         Ok(())
