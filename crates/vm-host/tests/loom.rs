@@ -485,7 +485,10 @@ fn all_that_looks_at_a_map_looks_in_turn() {
         |world| {
             // Private memory is no file: fails after a lookup.
             let vm = &world.lab.vm;
-            let _refused = world.space.remove_file_pages(vm, AT, PAGE, &mut |_| {});
+            let _refused = world.space.remove_file_pages(vm, AT, PAGE, &mut |_, free| {
+                free();
+                true
+            });
         },
     ];
     for other in others {

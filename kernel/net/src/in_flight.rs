@@ -52,6 +52,8 @@ hal::machine_static! {
     /// Entries of the table, and closes of sockets since the last collection. Atomic; hints.
     static ENTRIES: AtomicUsize = AtomicUsize::new(0);
     static CLOSES: AtomicUsize = AtomicUsize::new(0);
+    /// References that the last collection looked at. Atomic; a hint.
+    static WORK: AtomicUsize = AtomicUsize::new(0);
     static BURIED: Spin<Graveyard, BuriedLock> = Spin::new(Graveyard {
         first: None,
         busy: false,
@@ -122,7 +124,9 @@ pub fn pass() {
 /// A socket was closed. Collects once in a while.
 pub fn note_close() {
     let entries = ENTRIES.load(Relaxed);
-    if entries > 0 && CLOSES.fetch_add(1, Relaxed) >= entries / 4 {
+    // In proportion to what a collection costs, or one user's descriptors would make each close of anybody dear.
+    let due = entries.max(WORK.load(Relaxed)) / 4;
+    if entries > 0 && CLOSES.fetch_add(1, Relaxed) >= due {
         collect();
     }
 }
@@ -171,12 +175,15 @@ fn garbage(table: &Table) -> Option<Vec<FileRef>> {
             to: Vec::new(),
         });
     }
+    let mut looks = all.len();
     for i in 0..all.len() {
         let mut to: Vec<usize> = Vec::new();
         let mut enough = true;
         if let Some(socket) = node(&all[i].file) {
             socket.each_carrier(&mut |carrier| {
+                looks += 1;
                 carrier.each_file(&mut |file| {
+                    looks += 1;
                     if let Some(&at) = place.get(&key(file)) {
                         enough &= to.try_reserve(1).is_ok();
                         if enough {
@@ -192,6 +199,7 @@ fn garbage(table: &Table) -> Option<Vec<FileRef>> {
         to.iter().for_each(|&at| all[at].found += 1);
         all[i].to = to;
     }
+    WORK.store(looks, Relaxed);
     spread(&mut all)?;
     let mut doomed = Vec::new();
     for c in all.into_iter().filter(|c| !c.alive) {

@@ -376,6 +376,11 @@ impl Inbox {
         self.wake_all();
     }
 
+    /// Whether it takes nothing any more. Takes the inbox's lock.
+    pub fn is_shut(&self) -> bool {
+        self.content.lock().shut
+    }
+
     /// As [`shut`](Self::shut), and the owner's next call fails. Takes the inbox's lock.
     pub fn fail(&self, error: Option<FsError>) {
         let mut c = self.content.lock();
@@ -413,6 +418,9 @@ impl Inbox {
             };
             drop(c);
             if rights.is_none() && packet.is_none() {
+                // There is room now.
+                self.writers.wake_all();
+                self.wake_pollers();
                 return;
             }
             drop((rights, packet));

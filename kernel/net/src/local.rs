@@ -124,7 +124,9 @@ impl LocalSocket {
     /// # Errors
     /// `NoMemory`.
     pub fn pair(kind: Type) -> Result<(LocalSocket, LocalSocket)> {
-        let (a, b) = (Self::new(kind)?, Self::new(kind)?);
+        let a = Self::new(kind)?;
+        // What was made must be closed, for it can be seen.
+        let b = Self::new(kind).inspect_err(|_| a.close())?;
         a.join_pair(&b);
         b.join_pair(&a);
         Ok((a, b))

@@ -154,7 +154,7 @@ fn as_file(e: SocketError) -> FsError {
     match e {
         SocketError::File(e) => e,
         SocketError::NoBuffers => FsError::NoMemory,
-        SocketError::InterruptedForGood => FsError::Interrupted,
+        SocketError::InterruptedForGood => FsError::InterruptedForGood,
         SocketError::QuietPipe => FsError::QuietPipe,
         _ => FsError::Invalid,
     }

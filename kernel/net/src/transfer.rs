@@ -83,33 +83,40 @@ impl Push<'_> {
     }
 }
 
-/// Waits for room in a sender's account, and charges it with `cost`. Fails with `QuietPipe` if the socket may send no more.
-fn reserve(socket: &LocalSocket, cost: usize, nonblocking: bool, deadline: Deadline) -> Result<()> {
-    let mut call = (socket, cost);
-    let attempt = |&(socket, cost): &(&LocalSocket, usize)| {
-        if socket.send_shut.load(SeqCst) {
+/// What a sender waits for: room in its account.
+struct Reservation<'a> {
+    socket: &'a LocalSocket,
+    /// The inbox of the peer of a connection, which may be shut meanwhile.
+    peer: Option<&'a Inbox>,
+    cost: usize,
+}
+
+impl Reservation<'_> {
+    /// Charges the account if it has room. `None` if it has none.
+    fn attempt(&self) -> Option<Result<()>> {
+        if self.socket.send_shut.load(SeqCst) || self.peer.is_some_and(Inbox::is_shut) {
             return Some(Err(SocketError::QuietPipe));
         }
-        socket.sent.reserve(cost).then_some(Ok(()))
-    };
-    if let Some(result) = attempt(&call) {
-        return result;
+        self.socket.sent.reserve(self.cost).then_some(Ok(()))
     }
-    if nonblocking {
-        return Err(FsError::WouldBlock.into());
-    }
-    let step = |call: &mut (&LocalSocket, usize), w: &mut Waiter| {
-        w.listen(&call.0.sent.writers);
-        if call.0.send_shut.load(SeqCst) {
-            return Step::Done(Err(SocketError::QuietPipe));
+
+    /// Waits for room, and charges the account. Fails with `QuietPipe` if the socket may send no more, or its peer receives none.
+    fn wait(mut self, nonblocking: bool, deadline: Deadline) -> Result<()> {
+        if let Some(result) = self.attempt() {
+            return result;
         }
-        match call.0.sent.reserve(call.1) {
-            true => Step::Done(Ok(())),
-            false => Step::Wait,
+        if nonblocking {
+            return Err(FsError::WouldBlock.into());
         }
-    };
-    park(&mut call, deadline, Interruptible::Yes, step)
+        park(&mut self, deadline, Interruptible::Yes, |call, w| {
+            w.listen(&call.socket.sent.writers);
+            if let Some(peer) = call.peer {
+                w.listen(&peer.writers);
+            }
+            call.attempt().map_or(Step::Wait, Step::Done)
+        })
         .unwrap_or_else(|e| Err(gave_up(e, deadline)))
+    }
 }
 
 impl LocalSocket {
@@ -171,7 +178,12 @@ impl LocalSocket {
         let cost = Packet::cost_of(len, sent)?;
         let deadline = self.options.deadline(true);
         let from = self.sender_ids(to, message.ids);
-        reserve(self, cost, message.nonblocking, deadline)?;
+        Reservation {
+            socket: self,
+            peer: peer.then_some(to),
+            cost,
+        }
+        .wait(message.nonblocking, deadline)?;
         let mut packet = Packet::new(buf, sent, self.own_name(), from)?;
         packet.rights = message.rights;
         let mut push = Push {

@@ -271,6 +271,30 @@ fn threads_that_wait_are_woken_by_shutdown_and_close() {
     });
 }
 
+/// A sender whose account is full hears that its peer receives no more.
+#[test]
+fn a_sender_of_packets_is_woken_when_its_peer_receives_no_more() {
+    on(2, || {
+        let (a, b) = quick_pair(SEQPACKET);
+        while send(&a, &[1; 4000]).is_ok() {}
+        assert_eq!(of(&b).shutdown(true, false), Ok(()));
+        assert_eq!(send(&a, &[1; 4000]), Err(SocketError::QuietPipe));
+        let (a, b) = pair(SEQPACKET);
+        beside(move || {
+            let error = loop {
+                if let Err(e) = send(&a, &[1; 4000]) {
+                    break e;
+                }
+            };
+            assert!([PIPE, SocketError::QuietPipe].contains(&error));
+        });
+        nap(5);
+        assert_eq!(of(&b).shutdown(true, false), Ok(()));
+        join(1);
+        drop(b);
+    });
+}
+
 #[test]
 fn a_poll_waits_for_bytes_and_for_room() {
     on(2, || {

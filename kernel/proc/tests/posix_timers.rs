@@ -128,6 +128,31 @@ fn two_timers_of_one_standard_signal_both_go_on() {
     });
 }
 
+/// Taking the real-time signal of one timer says nothing about another's.
+#[test]
+fn two_timers_of_one_real_time_signal_have_one_each() {
+    with_signals(1, || {
+        let ids = [create(SIGNAL, 1), create(SIGNAL, 2)];
+        for id in ids {
+            set(id, 2, 2);
+        }
+        nap(5);
+        let first = take(SIGNAL).expect("one timer's").fields;
+        // The other's is pending still, and comes once.
+        nap(5);
+        let rest: Vec<_> = std::iter::from_fn(|| take(SIGNAL)).collect();
+        let of = |n: usize| {
+            let is =
+                |fields: &SigFields| matches!(fields, SigFields::Timer { id, .. } if *id == ids[n]);
+            rest.iter().filter(|info| is(&info.fields)).count() + usize::from(is(&first))
+        };
+        assert!(
+            of(0) <= 2 && of(1) <= 2 && rest.len() <= 2,
+            "{first:?} {rest:?}"
+        );
+    });
+}
+
 #[test]
 fn an_ignored_signal_does_not_end_a_timer() {
     with_signals(1, || {

@@ -29,6 +29,7 @@ pub fn vm(e: VmError) -> Errno {
         VmError::Exists => Errno::EEXIST,
         VmError::Invalid => Errno::EINVAL,
         VmError::Denied => Errno::EACCES,
+        VmError::Refused => Errno::EPERM,
     }
 }
 

@@ -45,6 +45,7 @@ impl From<FsError> for Errno {
             FsError::BrokenPipe => Errno::EPIPE,
             FsError::WouldBlock => Errno::EAGAIN,
             FsError::Interrupted => Errno::ERESTARTSYS,
+            FsError::InterruptedForGood => Errno::EINTR,
             FsError::BadFd => Errno::EBADF,
             FsError::NotTty => Errno::ENOTTY,
             FsError::NotSeekable => Errno::ESPIPE,

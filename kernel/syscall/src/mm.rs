@@ -596,7 +596,7 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
         }
         let advised = match advice {
             Advice::Remove => {
-                space.remove_file_pages(mem::vm(), start, len, &mut regular::changed_by_mapping)
+                space.remove_file_pages(mem::vm(), start, len, &mut regular::free_by_mapping)
             }
             advice => space.advise(mem::vm(), start, len, advice),
         };

@@ -198,10 +198,12 @@ fn accept(a: &mut Args, flags: u32) -> Result<u64, Errno> {
         .accept(file.nonblocking())
         .map_err(Errno::from)
         .and_then(|accepted| {
+            // First: the open file closes the socket if the address cannot be written.
+            let file = SocketFile::open(accepted.socket, flags);
             if a.get(1) != 0 {
                 put_address(a.get(1), a.get(2), Some(&accepted.peer))?;
             }
-            Ok(SocketFile::open(accepted.socket, flags))
+            Ok(file)
         });
     match accepted {
         Ok(file) => Ok(slot.fill(Ok(file), flags)?),

@@ -46,6 +46,8 @@ pub enum FsError {
     WouldBlock,
     /// A signal came first, in long copies only one that kills. Whether the call is restarted depends on the signal's handler.
     Interrupted,
+    /// A signal came first, and the call is not restarted.
+    InterruptedForGood,
     /// The descriptor is not open, or not for this operation.
     BadFd,
     /// The file is not a terminal.

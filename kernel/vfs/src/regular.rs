@@ -364,14 +364,21 @@ pub fn allocate(inode: &Inode, how: u32, offset: u64, len: u64) -> Result<()> {
     })
 }
 
-/// Clears the set-user-ID and set-group-ID bits of the file of `object`, of which the caller has freed pages through a
-/// mapping. Takes [`Inode::lock`]. Sleeps.
-pub fn changed_by_mapping(object: &Object) {
+/// Calls `free`, which frees pages of the file of `object` through a mapping, unless a seal forbids writes; and clears the
+/// set-user-ID and set-group-ID bits of the file. Returns whether it did. Takes [`Inode::lock`], under which seals change. Sleeps.
+pub fn free_by_mapping(object: &Object, free: &mut dyn FnMut()) -> bool {
     let tag = object.tag().and_then(|tag| tag.downcast_ref::<FileTag>());
-    if let Some(inode) = tag.and_then(|tag| tag.inode.upgrade()) {
-        let _lock = inode.lock.lock();
-        drop_privileges(&inode);
+    let Some(inode) = tag.and_then(|tag| tag.inode.upgrade()) else {
+        free();
+        return true;
+    };
+    let _lock = inode.lock.lock();
+    if inode.seals() & seals::ANY_WRITE != 0 {
+        return false;
     }
+    free();
+    drop_privileges(&inode);
+    true
 }
 
 /// Writes bytes of the kernel at `pos` of a regular file that no program has open yet (of the initramfs). Fails with `NoSpace`

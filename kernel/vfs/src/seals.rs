@@ -12,7 +12,7 @@ use super::file::{File, Kind};
 use super::inode::{Inode, InodeLock, seal};
 
 /// Seals that forbid writes.
-const ANY_WRITE: u32 = seal::WRITE | seal::FUTURE_WRITE;
+pub(super) const ANY_WRITE: u32 = seal::WRITE | seal::FUTURE_WRITE;
 
 /// The seals of a file (F_GET_SEALS).
 ///

@@ -89,7 +89,10 @@ impl Space {
             Advice::DontNeed | Advice::DontNeedLocked | Advice::Free => {
                 self.discard(vm, &mut map, start, end, advice)?
             }
-            Advice::Remove => free_file_pages(vm, map, (start, end), &mut |_| {})?,
+            Advice::Remove => free_file_pages(vm, map, (start, end), &mut |_, free| {
+                free();
+                true
+            })?,
             // As in Linux. A device is never copied: what keeps it out of children and of dumps is not taken back.
             Advice::DoFork | Advice::DoDump if self.shows_device(&map, start, end) => {
                 return Err(VmError::Invalid);
@@ -113,22 +116,22 @@ impl Space {
         }
     }
 
-    /// [`Self::advise`] with [`Advice::Remove`]. Calls `changed`, without a lock held, with the object of each file of
-    /// which a range was freed.
+    /// [`Self::advise`] with [`Advice::Remove`]. Calls `guarded`, without a lock held, with the object of each file of
+    /// which a range is to be freed, and a function that frees it; `guarded` calls that and returns true, or returns false.
     ///
     /// # Errors
-    /// As [`Self::advise`].
+    /// As [`Self::advise`]; `Refused` if `guarded` returned false for a file: others may have been changed.
     pub fn remove_file_pages<M: Machine>(
         &self,
         vm: &Vm<M>,
         start: u64,
         len: u64,
-        changed: &mut dyn FnMut(&Object),
+        guarded: FreePages<'_>,
     ) -> Result<(), VmError> {
         let map = self.lock();
         let end = range_end(&map, start, len)?;
         let covered = map.covers(start, end) || start == end;
-        free_file_pages(vm, map, (start, end), changed)?;
+        free_file_pages(vm, map, (start, end), guarded)?;
         if covered {
             Ok(())
         } else {
@@ -347,6 +350,10 @@ pub(super) fn first_access(prot: Prot, flags: EntryFlags) -> Access {
 /// A range of a file.
 type FileRange = (ObjectRef, u64, u64);
 
+/// Decides whether pages of an object may be freed, and calls the function that does so under the owner's lock. Returns whether it
+/// did.
+type FreePages<'a> = &'a mut dyn FnMut(&Object, &mut dyn FnMut()) -> bool;
+
 /// Frees the pages of the files that a range maps shared and writable, up to the first mapping that does not fit, whose
 /// error it then returns. Unlocks the map first: a writer of the file holds a page busy while it may fault on this very
 /// map.
@@ -354,17 +361,21 @@ fn free_file_pages<M: Machine>(
     vm: &Vm<M>,
     map: Locked<'_>,
     range: (u64, u64),
-    changed: &mut dyn FnMut(&Object),
+    guarded: FreePages<'_>,
 ) -> Result<(), VmError> {
     let mut ranges = Vec::new();
-    let result = file_ranges(vm, &map, range, &mut ranges);
+    let mut result = file_ranges(vm, &map, range, &mut ranges);
     drop(map);
     for (object, from, len) in ranges {
-        object.punch(vm, from, len);
-        // This changes the file, so its times must change.
-        object.note_store(vm);
-        changed(&object);
+        let may = guarded(&object, &mut || {
+            object.punch(vm, from, len);
+            // This changes the file, so its times must change.
+            object.note_store(vm);
+        });
         object.release(vm);
+        if !may {
+            result = Err(VmError::Refused);
+        }
     }
     result
 }

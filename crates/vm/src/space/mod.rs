@@ -54,6 +54,8 @@ pub enum VmError {
     Exists,
     /// The mapping does not allow it.
     Denied,
+    /// The owner of the file does not allow it.
+    Refused,
 }
 
 impl From<NoMemory> for VmError {

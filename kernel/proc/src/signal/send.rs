@@ -124,7 +124,11 @@ pub fn send_of_timer(p: &Process, tid: Option<u32>, info: SigInfo) -> Sent {
             _ => return Sent::Dropped,
         },
     };
-    let (posted, _) = post_only(p, whom, info, Payer::NOBODY, 0, true);
+    let (mut posted, _) = post_only(p, whom, info, Payer::NOBODY, 0, true);
+    if posted.is_err() && info.signo < sig::RTMIN {
+        // A standard signal comes all the same, without its information.
+        (posted, _) = post_only(p, whom, info, Payer::NOBODY, 0, false);
+    }
     match posted {
         Err(_) => Sent::Full,
         Ok(()) if whom.pending(p).bits() & SigSet::one(info.signo).0 != 0 => Sent::Pending,

@@ -20,7 +20,7 @@ pub use self::state::{MOST, Notify, OF_TIMERS, Spec};
 use super::itimer::Setting;
 use super::itimer::state::CpuTimers;
 use super::process::Process;
-use super::signal::{self, Sent, SigFields, SigInfo, code};
+use super::signal::{self, Sent, SigFields, SigInfo, code, sig};
 
 /// Why no timer was made or found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,8 +277,9 @@ pub(super) fn taken(p: &Process, info: &mut SigInfo) {
         let Phase::Fired(at) = timer.phase else {
             continue;
         };
-        // A standard signal that was pending stands for those of several timers.
-        if timer.spec.signo != info.signo {
+        // A standard signal that was pending stands for those of several timers; a real-time signal is one timer's own.
+        let own = matches!(info.fields, SigFields::Timer { id, .. } if id == timer.id);
+        if timer.spec.signo != info.signo || info.signo >= sig::RTMIN && !own {
             continue;
         }
         changed = true;

@@ -10,7 +10,9 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use cred::MemoryCharge;
 use hal::uio::IoBuf;
+use task::account::charge_large;
 use task::current::current;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::wait::{Cause, Waiter};
@@ -71,15 +73,15 @@ fn room_by(pipe: &Pipe, wait: bool, signals: Interruptible) -> Result<usize> {
     })?
 }
 
-/// A buffer of `len` bytes. May wait for memory, and fail with `NoMemory`.
-fn buffer(len: usize) -> Result<Vec<u8>> {
+/// A buffer of `len` bytes, and the caller's charge for it. May wait for memory, and fail with `NoMemory`.
+fn buffer(len: usize) -> Result<(Vec<u8>, MemoryCharge)> {
     mem::admit_process().map_err(|_| FsError::NoMemory)?;
     let mut bytes = Vec::new();
     bytes
         .try_reserve_exact(len)
         .map_err(|_| FsError::NoMemory)?;
     bytes.resize(len, 0);
-    Ok(bytes)
+    Ok((bytes, charge_large(len)))
 }
 
 /// The first bytes of a pipe, which nobody else reads meanwhile.
@@ -160,12 +162,12 @@ fn copied(from: &Arc<Pipe>, to: &Arc<Pipe>, len: usize, wait: bool, moves: bool)
     if Arc::ptr_eq(from, to) {
         return Err(FsError::Invalid);
     }
-    let mut bytes = Vec::new();
+    let (mut bytes, mut _charge) = (Vec::new(), MemoryCharge::NONE);
     loop {
         let room = wait_for_room(to, wait)?;
         let want = len.min(room).min(MOST);
         if bytes.capacity() < want {
-            bytes = buffer(want)?;
+            (bytes, _charge) = buffer(want)?;
         }
         bytes.resize(want, 0);
         let Some(held) = Held::first(from, &mut bytes, wait)? else {
@@ -195,7 +197,7 @@ pub fn to_file(
     len: usize,
     wait: bool,
 ) -> Result<usize> {
-    let mut bytes = buffer(len.min(MOST))?;
+    let (mut bytes, _charge) = buffer(len.min(MOST))?;
     let mut done = 0;
     while done < len {
         bytes.resize(MOST.min(len - done), 0);
@@ -243,7 +245,7 @@ pub fn from_file(
     let own = pos.is_none() && from.ops().seekable();
     loop {
         let room = wait_for_room(to, wait)?;
-        let mut bytes = buffer(len.min(room).min(MOST))?;
+        let (mut bytes, _charge) = buffer(len.min(room).min(MOST))?;
         let at = if own {
             Some(from.with_pos(|pos| *pos))
         } else {

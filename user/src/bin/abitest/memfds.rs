@@ -138,6 +138,8 @@ tests! { "memfd";
         let seen = ok!(shared(fd, libc::PROT_READ));
         is!(sys::peek(seen), 9);
         fails!(sc!(SYS_mprotect, seen, PAGE, RW), EACCES);
+        fails!(sc!(SYS_madvise, map, PAGE, libc::MADV_REMOVE), EPERM);
+        is!(sys::peek(map), 9);
     }
     nothing_changes_once_a_seal_has_been_set_beside_mappers {
         let end = sys::now_ns() + 1_500_000_000;

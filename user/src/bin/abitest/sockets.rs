@@ -211,6 +211,12 @@ tests! { "socket";
         holds!(ended(child));
         ok!(sc!(SYS_fcntl, server, libc::F_SETFL, libc::O_NONBLOCK));
         fails!(sc!(SYS_accept, server, 0, 0), EAGAIN);
+        // A connection whose address cannot be told ends.
+        let lost = ok!(socket(STREAM));
+        ok!(connect(lost, &name));
+        let mut len = 110u32;
+        fails!(sc!(SYS_accept, server, 8, &raw mut len), EFAULT);
+        is!(recv(lost, 1), Ok(vec![]));
         let last = ok!(socket(STREAM));
         ok!(connect(last, &name));
         ok!(sys::close(server));
