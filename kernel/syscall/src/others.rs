@@ -135,7 +135,7 @@ fn put(space: &Space, at: u64, buf: &mut [u8], from: &mut IoBuf) -> Result<usize
     space.write_at(mem::vm(), at, &buf[..n]).map_err(no_access)
 }
 
-/// process_madvise(2): no descriptor is one of a process, so none can be advised.
+/// process_madvise(2): not built, so no descriptor is one that can be advised.
 fn process_madvise(a: &mut Args) -> Result<u64, Errno> {
     if a.uint(4) != 0 {
         return Err(Errno::EINVAL);
