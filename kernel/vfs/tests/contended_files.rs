@@ -175,7 +175,10 @@ fn each_change_of_a_files_contents_is_whole() {
                     let how = fallocate::KEEP_SIZE | fallocate::PUNCH_HOLE;
                     assert_eq!(regular::allocate(node, how, at, RECORD), Ok(()));
                 }
-                4 => regular::changed_by_mapping(&file.object(0..PAGE).unwrap()),
+                4 => assert!(regular::free_by_mapping(
+                    &file.object(0..PAGE).unwrap(),
+                    &mut || ()
+                )),
                 _ => {
                     let back = (random.below_u64(EACH) * RECORD).min(size(file));
                     assert!(file.read_at(&mut IoBuf::Fill(&mut [0; 8]), back).is_ok());
