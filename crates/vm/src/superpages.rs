@@ -2,6 +2,11 @@
 
 use ksync::atomic::{AtomicU32, Ordering::Relaxed};
 
+/// The value with this name.
+fn value_named<T: Copy>(names: &[(&str, T)], name: &[u8]) -> Option<T> {
+    Some(names.iter().find(|(n, _)| n.as_bytes() == name)?.1)
+}
+
 /// Which mappings get superpages: Linux's setting `transparent_hugepage/enabled`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -24,8 +29,7 @@ impl Superpages {
 
     /// The setting with this name.
     pub fn named(name: &[u8]) -> Option<Superpages> {
-        let mut names = Self::NAMES.iter();
-        Some(names.find(|(n, _)| n.as_bytes() == name)?.1)
+        value_named(&Self::NAMES, name)
     }
 }
 
@@ -60,8 +64,7 @@ impl SharedSuperpages {
 
     /// The setting with this name.
     pub fn named(name: &[u8]) -> Option<SharedSuperpages> {
-        let mut names = Self::NAMES.iter();
-        Some(names.find(|(n, _)| n.as_bytes() == name)?.1)
+        value_named(&Self::NAMES, name)
     }
 }
 

@@ -13,19 +13,15 @@ use proc::process::Process;
 use proc::signal;
 use task::current::current;
 use task::wait::Waiter;
-use vfs::attr::Attr;
+use vfs::anon_inode::AnonInode;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps, FileRef, Kind, o};
-use vfs::ino::new_ino;
-use vfs::lock::LockSlot;
 use vfs::poll::PollMask;
 
 /// The open file of a process.
 pub struct PidFile {
     process: Arc<Process>,
-    /// Inode number. Constant.
-    ino: u64,
-    locks: LockSlot,
+    inode: AnonInode,
     /// For the record of the process, which stays for as long.
     _memory: MemoryCharge,
 }
@@ -38,8 +34,7 @@ pub fn make(process: Arc<Process>, flags: u32) -> Result<FileRef> {
     mem::admit().map_err(|_| FsError::NoMemory)?;
     let file = PidFile {
         process,
-        ino: new_ino(),
-        locks: LockSlot::new(),
+        inode: AnonInode::new(),
         _memory: MemoryCharge::new(current().payer(), size_of::<Process>()),
     };
     let flags = flags & o::NONBLOCK | o::RDWR;
@@ -48,8 +43,7 @@ pub fn make(process: Arc<Process>, flags: u32) -> Result<FileRef> {
 
 /// The process that an open file names; `None` if the file is of another kind.
 pub fn process(file: &FileRef) -> Option<&Arc<Process>> {
-    let file: &PidFile = file.ops().as_any()?.downcast_ref()?;
-    Some(&file.process)
+    Some(&file.ops_as::<PidFile>()?.process)
 }
 
 impl FileOps for PidFile {
@@ -72,12 +66,8 @@ impl FileOps for PidFile {
         Some(self)
     }
 
-    fn attr(&self) -> Option<Attr> {
-        Some(Attr::unnamed(self.ino, 0o600))
-    }
-
-    fn locks(&self) -> Option<&LockSlot> {
-        Some(&self.locks)
+    fn anon_inode(&self) -> Option<&AnonInode> {
+        Some(&self.inode)
     }
 
     fn label(&self) -> &'static str {

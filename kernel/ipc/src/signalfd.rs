@@ -14,11 +14,9 @@ use proc::signal::{self, SigFields, SigInfo, SigSet};
 use task::current::current;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::wait::Waiter;
-use vfs::attr::Attr;
+use vfs::anon_inode::AnonInode;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps, FileRef, Kind, o};
-use vfs::ino::new_ino;
-use vfs::lock::LockSlot;
 use vfs::poll::PollMask;
 
 /// Bytes of a struct signalfd_siginfo.
@@ -28,9 +26,7 @@ const LEN: usize = 128;
 pub struct SignalFile {
     /// Atomic.
     set: AtomicU64,
-    /// Inode number. Constant.
-    ino: u64,
-    locks: LockSlot,
+    inode: AnonInode,
 }
 
 /// Opens a file for the signals of `set`, with O_NONBLOCK if `flags` has that.
@@ -41,8 +37,7 @@ pub fn make(set: SigSet, flags: u32) -> Result<FileRef> {
     mem::admit().map_err(|_| FsError::NoMemory)?;
     let file = SignalFile {
         set: AtomicU64::new(set.0),
-        ino: new_ino(),
-        locks: LockSlot::new(),
+        inode: AnonInode::new(),
     };
     let flags = flags & o::NONBLOCK | o::RDWR;
     Ok(File::open(None, Kind::Other(Box::new(file)), flags))
@@ -53,8 +48,7 @@ pub fn make(set: SigSet, flags: u32) -> Result<FileRef> {
 /// # Errors
 /// `Invalid` if the file is of another kind.
 pub fn set(file: &FileRef, set: SigSet) -> Result<()> {
-    let found = file.ops().as_any().and_then(|any| any.downcast_ref());
-    let file: &SignalFile = found.ok_or(FsError::Invalid)?;
+    let file: &SignalFile = file.ops_as().ok_or(FsError::Invalid)?;
     file.set.store(set.0, Relaxed);
     signal::arrivals(current().process()).wake_all();
     Ok(())
@@ -172,12 +166,8 @@ impl FileOps for SignalFile {
         Some(self)
     }
 
-    fn attr(&self) -> Option<Attr> {
-        Some(Attr::unnamed(self.ino, 0o600))
-    }
-
-    fn locks(&self) -> Option<&LockSlot> {
-        Some(&self.locks)
+    fn anon_inode(&self) -> Option<&AnonInode> {
+        Some(&self.inode)
     }
 
     fn label(&self) -> &'static str {

@@ -19,11 +19,9 @@ use task::park::{Deadline, Interruptible, Step, park};
 use task::time;
 use task::timer::{self, FileTimers, TimerNode};
 use task::wait::{WaitQueue, Waiter};
-use vfs::attr::Attr;
+use vfs::anon_inode::AnonInode;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps, FileRef, Kind, o};
-use vfs::ino::new_ino;
-use vfs::lock::LockSlot;
 use vfs::poll::PollMask;
 
 use crate::numbers::{self, Number, Numbered, Table};
@@ -226,9 +224,7 @@ impl Timer {
 /// The open file of a timer.
 pub struct TimerFile {
     timer: Arc<Timer>,
-    /// Inode number. Constant.
-    ino: u64,
-    locks: LockSlot,
+    inode: AnonInode,
 }
 
 /// Makes a timer that is not set, on real time or on monotonic time, and opens it with O_NONBLOCK if `flags` has that.
@@ -256,8 +252,7 @@ pub fn make(real: bool, flags: u32) -> Result<FileRef> {
     numbers::publish(&timer);
     let file = TimerFile {
         timer,
-        ino: new_ino(),
-        locks: LockSlot::new(),
+        inode: AnonInode::new(),
     };
     let flags = flags & o::NONBLOCK | o::RDWR;
     Ok(File::open(None, Kind::Other(Box::new(file)), flags))
@@ -268,8 +263,7 @@ pub fn make(real: bool, flags: u32) -> Result<FileRef> {
 /// # Errors
 /// `Invalid` if it is none.
 fn timer_of(file: &FileRef) -> Result<&Timer> {
-    let found = file.ops().as_any().and_then(|any| any.downcast_ref());
-    let file: &TimerFile = found.ok_or(FsError::Invalid)?;
+    let file: &TimerFile = file.ops_as().ok_or(FsError::Invalid)?;
     Ok(&file.timer)
 }
 
@@ -366,12 +360,8 @@ impl FileOps for TimerFile {
         Some(self)
     }
 
-    fn attr(&self) -> Option<Attr> {
-        Some(Attr::unnamed(self.ino, 0o600))
-    }
-
-    fn locks(&self) -> Option<&LockSlot> {
-        Some(&self.locks)
+    fn anon_inode(&self) -> Option<&AnonInode> {
+        Some(&self.inode)
     }
 
     fn label(&self) -> &'static str {

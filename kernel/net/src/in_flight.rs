@@ -65,8 +65,7 @@ fn key(file: &File) -> usize {
 }
 
 fn node(file: &File) -> Option<&dyn Node> {
-    let any = file.ops().as_any()?;
-    any.downcast_ref::<SocketFile>()?.socket().node()
+    SocketFile::of(file)?.node()
 }
 
 /// Whether the file is such a socket.

@@ -139,8 +139,7 @@ impl SocketFile {
 
     /// The socket of an open file, if it is one.
     pub fn of(file: &File) -> Option<&dyn Socket> {
-        let this: &SocketFile = file.ops().as_any()?.downcast_ref()?;
-        Some(this.socket())
+        Some(file.ops_as::<SocketFile>()?.socket())
     }
 
     /// The socket.

@@ -8,11 +8,9 @@ use ksync::Spin;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::wait::{WaitQueue, Waiter};
 
-use super::attr::Attr;
+use super::anon_inode::AnonInode;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
-use super::ino::new_ino;
-use super::lock::LockSlot;
 use super::poll::PollMask;
 
 ksync::lock_class!(pub EventLock, "event counter", rank = 85);
@@ -29,9 +27,7 @@ pub struct EventCounter {
     semaphore: bool,
     readers: WaitQueue,
     writers: WaitQueue,
-    /// Inode number. Constant.
-    ino: u64,
-    locks: LockSlot,
+    inode: AnonInode,
 }
 
 impl EventCounter {
@@ -42,8 +38,7 @@ impl EventCounter {
             semaphore,
             readers: WaitQueue::new(),
             writers: WaitQueue::new(),
-            ino: new_ino(),
-            locks: LockSlot::new(),
+            inode: AnonInode::new(),
         }
     }
 
@@ -157,12 +152,8 @@ impl FileOps for EventCounter {
         ready
     }
 
-    fn attr(&self) -> Option<Attr> {
-        Some(Attr::unnamed(self.ino, 0o600))
-    }
-
-    fn locks(&self) -> Option<&LockSlot> {
-        Some(&self.locks)
+    fn anon_inode(&self) -> Option<&AnonInode> {
+        Some(&self.inode)
     }
 
     fn label(&self) -> &'static str {

@@ -18,6 +18,7 @@ use task::current::current;
 use task::wait::Waiter;
 use vm::ObjectRef;
 
+use super::anon_inode::AnonInode;
 use super::attr::Attr;
 use super::error::{FsError, Result};
 use super::inode::Inode;
@@ -132,13 +133,17 @@ pub trait FileOps: Send + Sync {
     fn object(&self, _file: &File, _range: Range<u64>) -> Result<ObjectRef> {
         Err(FsError::NoDevice)
     }
+    /// What the file has in the place of an inode, if it has neither one nor attributes and locks of its own kind.
+    fn anon_inode(&self) -> Option<&AnonInode> {
+        None
+    }
     /// The attributes of a file that has no inode.
     fn attr(&self) -> Option<Attr> {
-        None
+        self.anon_inode().map(AnonInode::attr)
     }
     /// Where a file that has no inode keeps the locks that programs take on it; `None` if none can be taken.
     fn locks(&self) -> Option<&LockSlot> {
-        None
+        self.anon_inode().map(AnonInode::locks)
     }
     /// The link text in /proc/PID/fd of a file that has no path.
     fn label(&self) -> &'static str {
@@ -246,6 +251,11 @@ impl File {
             Kind::Other(ops) => &**ops,
             Kind::Place(_) => &NoOps,
         }
+    }
+
+    /// The operations as a value of type `T`, for the calls that are for one kind of file alone; `None` if they are of another.
+    pub fn ops_as<T: Any>(&self) -> Option<&T> {
+        self.ops().as_any()?.downcast_ref()
     }
 
     /// The flags now.

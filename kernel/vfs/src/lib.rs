@@ -31,6 +31,7 @@ extern crate alloc;
 
 pub mod account;
 pub mod ancestry;
+pub mod anon_inode;
 pub mod attr;
 mod backlog;
 pub mod contents;

@@ -6,11 +6,9 @@ use core::any::Any;
 use ksync::atomic::Ordering::Relaxed;
 
 use task::wait::Waiter;
-use vfs::attr::Attr;
+use vfs::anon_inode::AnonInode;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps, FileRef, Kind, o};
-use vfs::ino::new_ino;
-use vfs::lock::LockSlot;
 use vfs::poll::PollMask;
 
 use super::set::Set;
@@ -18,9 +16,7 @@ use super::set::Set;
 /// The open file of an epoll.
 pub struct EpollFile {
     pub(super) set: Arc<Set>,
-    /// Inode number. Constant.
-    ino: u64,
-    locks: LockSlot,
+    inode: AnonInode,
 }
 
 /// Makes an epoll, charged to the caller's user.
@@ -31,16 +27,14 @@ pub fn make() -> Result<FileRef> {
     mem::admit().map_err(|_| FsError::NoMemory)?;
     let epoll = EpollFile {
         set: Set::new(),
-        ino: new_ino(),
-        locks: LockSlot::new(),
+        inode: AnonInode::new(),
     };
     Ok(File::open(None, Kind::Other(Box::new(epoll)), o::RDWR))
 }
 
 /// The epoll that an open file is.
 pub(super) fn set_of(file: &FileRef) -> Option<&Arc<Set>> {
-    let epoll: &EpollFile = file.ops().as_any()?.downcast_ref()?;
-    Some(&epoll.set)
+    Some(&file.ops_as::<EpollFile>()?.set)
 }
 
 impl FileOps for EpollFile {
@@ -69,12 +63,8 @@ impl FileOps for EpollFile {
         Some(self)
     }
 
-    fn attr(&self) -> Option<Attr> {
-        Some(Attr::unnamed(self.ino, 0o600))
-    }
-
-    fn locks(&self) -> Option<&LockSlot> {
-        Some(&self.locks)
+    fn anon_inode(&self) -> Option<&AnonInode> {
+        Some(&self.inode)
     }
 
     fn label(&self) -> &'static str {
