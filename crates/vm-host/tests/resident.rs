@@ -3,7 +3,7 @@
 
 use vm::object::ObjectRef;
 use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Resident, ResidentKinds, Source, WHOLE};
-use vm::{EntryFlags, MapProt, Superpages};
+use vm::{EntryFlags, MapProt, SharedSuperpages, Superpages};
 use vm_host::Lab;
 use vm_host::program::Program;
 
@@ -287,40 +287,71 @@ fn leaves_count_as_such_and_entries_say_whether_they_may_have_some() {
         }
     );
 
-    let args = program.space.entry_at(AT).expect("mapped").args;
-    let may = |change: fn(&mut vm::map::EntryArgs)| {
-        let mut args = args;
-        change(&mut args);
-        program.space.may_get_superpages(&lab.vm, &args)
+    let entry = program.space.entry_at(AT).expect("mapped");
+    let may = |change: &dyn Fn(&mut vm::map::EntryArgs)| {
+        let mut entry = entry.clone();
+        change(&mut entry.args);
+        program.space.may_get_superpages(&lab.vm, &entry)
     };
-    assert!(may(|_| {}));
+    assert!(may(&|_| {}));
     // Eight pages behind the block are not enough for another one.
-    assert!(!may(|args| args.start += PAGE));
-    assert!(!may(|args| args.end = args.start + (BLOCK - 1) * PAGE));
-    assert!(!may(|args| args.prot |= MapProt::EXEC));
+    assert!(!may(&|args| args.start += PAGE));
+    assert!(!may(&|args| args.end = args.start + (BLOCK - 1) * PAGE));
+    assert!(!may(&|args| args.prot |= MapProt::EXEC));
     for flag in [
-        EntryFlags::SHARED,
         EntryFlags::FILE,
         EntryFlags::DEVICE,
         EntryFlags::GROWSDOWN,
         EntryFlags::NOHUGEPAGE,
     ] {
-        let mut args = args;
-        args.flags |= flag;
-        assert!(
-            !program.space.may_get_superpages(&lab.vm, &args),
-            "{flag:?}"
-        );
+        assert!(!may(&|args| args.flags |= flag), "{flag:?}");
+    }
+    let shared = EntryFlags::SHARED | EntryFlags::FILE;
+    for (setting, alone, asked) in [
+        (SharedSuperpages::Never, false, false),
+        (SharedSuperpages::Advised, false, true),
+        (SharedSuperpages::WithinSize, true, true),
+        (SharedSuperpages::Always, true, true),
+    ] {
+        lab.vm.set_shmem_superpages(setting);
+        assert_eq!(may(&|args| args.flags |= shared), alone);
+        let hint = shared | EntryFlags::HUGEPAGE;
+        assert_eq!(may(&|args| args.flags |= hint), asked);
     }
     lab.vm.set_superpages(Superpages::Advised);
-    assert!(!may(|_| {}));
-    assert!(may(|args| args.flags |= EntryFlags::HUGEPAGE));
+    assert!(!may(&|_| {}));
+    assert!(may(&|args| args.flags |= EntryFlags::HUGEPAGE));
     program.space.forbid_superpages(true);
-    assert!(!may(|args| args.flags |= EntryFlags::HUGEPAGE));
+    assert!(!may(&|args| args.flags |= EntryFlags::HUGEPAGE));
     let done = program.space.advise(&lab.vm, AT, PAGE, Advice::DontNeed);
     assert_eq!(done, Ok(()));
     let found = resident(&lab, &program, BLOCK + 8, NONE);
     assert_eq!((found.pages(), found.anon_large), (BLOCK + 7, 0));
     drop(program);
+    lab.finish();
+}
+
+#[test]
+fn a_mapping_whose_pages_lie_elsewhere_in_their_blocks_gets_no_leaves() {
+    let lab = Lab::with_superpages(8192, 2, vm::Tuning::DEFAULT);
+    lab.play_all();
+    lab.vm.set_shmem_superpages(SharedSuperpages::Always);
+    let file = ObjectRef::new_file(&lab.vm, None).expect("memory");
+    file.truncate(&lab.vm, 4 * BLOCK * PAGE);
+    for (from, may) in [(0, true), (1, false), (BLOCK, true), (BLOCK + 511, false)] {
+        let program = Program::new(&lab.vm);
+        let mut args = MapArgs::anon(2 * BLOCK * PAGE, RW).at(AT);
+        args.flags = EntryFlags::SHARED | EntryFlags::FILE;
+        args.source = Source::Object(&file, from * PAGE);
+        assert_eq!(program.space.map(&lab.vm, &args), Ok(AT));
+        let entry = program.space.entry_at(AT).expect("mapped");
+        assert_eq!(program.space.may_get_superpages(&lab.vm, &entry), may);
+        // That is what faults do.
+        program.run(|p| (0..2 * BLOCK).for_each(|n| p.write(AT + n * PAGE, n).expect("memory")));
+        let found = resident(&lab, &program, 2 * BLOCK, NONE);
+        assert_eq!(found.other_large != 0, may, "from page {from}");
+        file.punch(&lab.vm, 0, 4 * BLOCK * PAGE);
+    }
+    drop(file);
     lab.finish();
 }

@@ -1,5 +1,6 @@
 //! The mapping between addresses and indexes.
 
+use crate::alloc::RUN_FRAMES;
 use crate::page::PAGE_SHIFT;
 
 /// How the addresses of a mapping correspond to the indexes of an object: the sum or the difference of index and page
@@ -84,6 +85,11 @@ impl Relation {
     /// Byte offset in the object of an address: what /proc shows for a file.
     pub const fn offset(self, at: u64) -> u64 {
         (self.index(at) as u64) << PAGE_SHIFT
+    }
+
+    /// Whether the page at an address has the same place in a block of [`RUN_FRAMES`] addresses as in one of indices.
+    pub const fn places(self, at: u64) -> bool {
+        !self.down && self.index(at) % RUN_FRAMES == (at >> PAGE_SHIFT) as u32 % RUN_FRAMES
     }
 }
 

@@ -28,6 +28,8 @@ pub struct EntryInfo {
     pub depth: usize,
     /// Whether a private write needs a new front layer first.
     pub needs_copy: bool,
+    /// Whether a page has the same place in an aligned block of addresses as in one of the object: superpages need that.
+    pub is_placed: bool,
 }
 
 /// Sizes of a space, in pages.
@@ -91,6 +93,7 @@ impl MapEntry {
             tag: object.and_then(|object| object.tag()).cloned(),
             depth: chain.map_or(0, |chain| chain.layers().len()),
             needs_copy: self.state().needs_copy(),
+            is_placed: chain.is_none_or(|chain| chain.front().relation().places(self.start())),
         }
     }
 

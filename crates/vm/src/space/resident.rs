@@ -8,10 +8,10 @@ use core::ops::AddAssign;
 use ksync::CpuPin;
 use smallvec::SmallVec;
 
-use super::Space;
+use super::{EntryInfo, Space};
 use crate::backing::{Backing, Chain};
 use crate::fault::{has_block, wants};
-use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry, Prot};
+use crate::map::{EntryFlags, Extent, MapEntry, Prot};
 use crate::page::{Flags, Page, Pfn, State};
 use crate::pmap::{AROUND, Pte};
 use crate::rmap::sharers;
@@ -277,12 +277,16 @@ impl Space {
         }
     }
 
-    /// Whether faults in an entry may make superpages, as settings are now.
-    pub fn may_get_superpages<M: Machine>(&self, vm: &Vm<M>, args: &EntryArgs) -> bool {
-        let others =
-            EntryFlags::SHARED | EntryFlags::FILE | EntryFlags::DEVICE | EntryFlags::GROWSDOWN;
-        !args.flags.intersects(others)
+    /// Whether faults in an entry may make superpages, as settings are now. Of a file whose size decides, as if it were large enough.
+    pub fn may_get_superpages<M: Machine>(&self, vm: &Vm<M>, entry: &EntryInfo) -> bool {
+        let args = &entry.args;
+        let (device, down) = (EntryFlags::DEVICE, EntryFlags::GROWSDOWN);
+        let copies_file =
+            args.flags.contains(EntryFlags::FILE) && !args.flags.contains(EntryFlags::SHARED);
+        !args.flags.intersects(device | down)
+            && !copies_file
             && !args.prot.contains(Prot::EXEC)
+            && entry.is_placed
             && has_block(args.start, args.end)
             && wants(vm, self, args.flags)
     }

@@ -127,7 +127,7 @@ pub fn smaps(image: &Image, from: u64, out: &mut Text) -> Result<Option<u64>> {
         line(out, "KernelPageSize:", 4);
         line(out, "MMUPageSize:", 4);
         sums(out, &found, locked(args, &found), false);
-        let eligible = space.may_get_superpages(mem::vm(), args);
+        let eligible = space.may_get_superpages(mem::vm(), e);
         put!(out, "THPeligible:    {}\n", u8::from(eligible));
         put_flags(out, args);
     };
