@@ -144,6 +144,14 @@ pub fn fence_between_loads() {
     atomic::fence(atomic::Ordering::SeqCst);
 }
 
+/// Where a model of schedules may switch threads, though it sees no access: between accesses to words in frames, where its
+/// atomics cannot be. Nothing otherwise.
+#[inline(always)]
+pub fn may_switch() {
+    #[cfg(shuttle)]
+    shuttle::thread::yield_now();
+}
+
 /// Adds to a word that only this CPU writes: one instruction in the kernel, so that an interrupt handler of the same
 /// CPU may add to the same word.
 #[inline(always)]

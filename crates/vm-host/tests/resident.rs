@@ -266,7 +266,7 @@ fn pages_of_many_mappings_have_small_shares() {
 }
 
 #[test]
-fn leaves_count_as_such_and_entries_say_whether_they_may_have_some() {
+fn leaves_count_as_such() {
     let lab = Lab::with_superpages(8192, 2, vm::Tuning::DEFAULT);
     lab.play_all();
     let program = Program::new(&lab.vm);
@@ -287,6 +287,20 @@ fn leaves_count_as_such_and_entries_say_whether_they_may_have_some() {
         }
     );
 
+    let done = program.space.advise(&lab.vm, AT, PAGE, Advice::DontNeed);
+    assert_eq!(done, Ok(()));
+    let found = resident(&lab, &program, BLOCK + 8, NONE);
+    assert_eq!((found.pages(), found.anon_large), (BLOCK + 7, 0));
+    drop(program);
+    lab.finish();
+}
+
+#[test]
+fn entries_say_whether_they_may_have_leaves() {
+    let lab = Lab::with_superpages(8192, 2, vm::Tuning::DEFAULT);
+    lab.play_all();
+    let program = Program::new(&lab.vm);
+    map(&lab, &program, BLOCK + 8, NONE);
     let entry = program.space.entry_at(AT).expect("mapped");
     let may = |change: &dyn Fn(&mut vm::map::EntryArgs)| {
         let mut entry = entry.clone();
@@ -323,10 +337,6 @@ fn leaves_count_as_such_and_entries_say_whether_they_may_have_some() {
     assert!(may(&|args| args.flags |= EntryFlags::HUGEPAGE));
     program.space.forbid_superpages(true);
     assert!(!may(&|args| args.flags |= EntryFlags::HUGEPAGE));
-    let done = program.space.advise(&lab.vm, AT, PAGE, Advice::DontNeed);
-    assert_eq!(done, Ok(()));
-    let found = resident(&lab, &program, BLOCK + 8, NONE);
-    assert_eq!((found.pages(), found.anon_large), (BLOCK + 7, 0));
     drop(program);
     lab.finish();
 }

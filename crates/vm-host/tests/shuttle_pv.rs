@@ -3,28 +3,54 @@
 
 use std::sync::Arc;
 
+use shuttle::thread::JoinHandle;
 use vm::space::{MapArgs, Source, Space};
 use vm::{EntryFlags, MapProt};
 use vm_host::listed;
 use vm_host::schedules::{AT, PAGE, World, explore, join, program, spawn, stop_everywhere};
 
-/// A second space with the world's file at the same place, whose first page it has mapped.
-fn other(world: &World) -> Arc<Space> {
+const RW: MapProt = MapProt::READ.union(MapProt::WRITE);
+/// Entries of a chunk, in these models.
+const CHUNK: u64 = 3;
+
+/// A space that has memory mapped at [`AT`] and no entry yet.
+fn untouched(world: &World, args: MapArgs<'_>) -> Arc<Space> {
     let space = Space::new(&world.lab.vm).expect("memory");
-    let args = MapArgs {
+    assert_eq!(space.map(&world.lab.vm, &args.at(AT)), Ok(AT));
+    space
+}
+
+/// Two pages of the world's file.
+fn of_file(world: &World) -> MapArgs<'_> {
+    MapArgs {
         source: Source::Object(&world.file, 0),
         flags: EntryFlags::SHARED,
-        ..MapArgs::anon(2 * PAGE, MapProt::READ | MapProt::WRITE).at(AT)
-    };
-    assert_eq!(space.map(&world.lab.vm, &args), Ok(AT));
+        ..MapArgs::anon(2 * PAGE, RW)
+    }
+}
+
+/// A second space with the world's file at the same place, whose first page it has mapped.
+fn other(world: &World) -> Arc<Space> {
+    let space = untouched(world, of_file(world));
     touch(world, &space);
     space
 }
 
 /// Maps the page at [`AT`], and may have to reclaim for that.
 fn touch(world: &World, space: &Space) {
-    let served = space.fault(&world.lab.vm, AT, vm::Access::Write);
+    touch_page(world, space, 0);
+}
+
+/// As `touch`, a page behind it.
+fn touch_page(world: &World, space: &Space, n: u64) {
+    let served = space.fault(&world.lab.vm, AT + n * PAGE, vm::Access::Write);
     assert_eq!(served, Ok(()));
+}
+
+/// A thread on a CPU that touches a page of a space.
+fn toucher(world: &Arc<World>, cpu: usize, space: &Arc<Space>, n: u64) -> JoinHandle<()> {
+    let space = space.clone();
+    spawn(world, cpu, move |world| touch_page(world, &space, n))
 }
 
 /// A page of the file, mapped by the world's space, which may have one of so many chunks.
@@ -135,4 +161,40 @@ fn reclaim_beside_scan(world: &Arc<World>) {
 fn no_store_is_lost_beside_a_reclaimer_and_a_scan() {
     explore(reclaim_beside_scan);
     assert!(stop_everywhere(reclaim_beside_scan) > 100);
+}
+
+/// Two threads of a space need an entry each, while another space ends. So the first may reclaim while the second finds memory.
+fn room_for_two_beside_exit(world: &Arc<World>, space: Arc<Space>, pages: [u64; 2]) {
+    let ends = other(world);
+    let first = toucher(world, 1, &space, pages[0]);
+    let exit = spawn(world, 3, move |world| clear(world, &ends));
+    join([first, exit, toucher(world, 2, &space, pages[1])]);
+    check(world, &[space]);
+}
+
+/// The space has no entry yet.
+fn first_entries_beside_exit(world: &Arc<World>) {
+    with_chunks(world, 2);
+    let new = untouched(world, MapArgs::anon(2 * PAGE, RW));
+    room_for_two_beside_exit(world, new, [0, 1]);
+}
+
+#[test]
+fn a_new_space_gets_room_beside_an_end() {
+    explore(first_entries_beside_exit);
+    assert!(stop_everywhere(first_entries_beside_exit) > 100);
+}
+
+/// The space's only chunk is full, and the first that the reclaimer looks at.
+fn full_beside_exit(world: &Arc<World>) {
+    world.lab.vm.rmap.limit_chunks(2);
+    let full = untouched(world, MapArgs::anon((CHUNK + 2) * PAGE, RW));
+    (0..CHUNK).for_each(|n| touch_page(world, &full, n));
+    room_for_two_beside_exit(world, full, [CHUNK, CHUNK + 1]);
+}
+
+#[test]
+fn a_full_space_gets_room_beside_an_end() {
+    explore(full_beside_exit);
+    assert!(stop_everywhere(full_beside_exit) > 100);
 }

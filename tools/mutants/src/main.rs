@@ -12,7 +12,7 @@
 //! `ONLY=text` limits the run to points whose name contains the text, `TESTS=text` to test programs whose name does (its results
 //! are kept apart, in `build/mutants/some`), `JOBS=n` sets how many run at once, `LIST=1` prints the names of the points alone.
 //! `RMAP=pv-obm` is a run on that reverse map, of its own files, which meet the tests and schedules of `vm-host`; its results are in
-//! `build/mutants/pv-obm`.
+//! `build/mutants/pv-obm`. (What must be ordered without a lock is in `free_bits.rs`, part of the usual run.)
 
 mod findings;
 mod points;

@@ -104,6 +104,9 @@ impl Part {
     }
 }
 
+/// Files of lists of entries that one of the two designs has alone.
+const STOCK_ALONE: [&str; 3] = ["stock.rs", "stock_reclaim.rs", "lru.rs"];
+
 /// One of them.
 #[derive(Clone, Debug)]
 pub struct Point {
@@ -127,8 +130,8 @@ impl Point {
         match (rmap, own) {
             (Rmap::Backings, None) => !matches!(other, Some("naive.rs" | "faulty.rs")),
             (Rmap::Backings, Some(_)) | (_, None) => false,
-            (Rmap::PvObm, Some(file)) => !matches!(file, "stock.rs" | "lru.rs"),
-            (Rmap::PvStock, Some(file)) => matches!(file, "stock.rs" | "lru.rs" | "lists.rs"),
+            (Rmap::PvObm, Some(file)) => !STOCK_ALONE.contains(&file),
+            (Rmap::PvStock, Some(file)) => STOCK_ALONE.contains(&file) || file == "lists.rs",
         }
     }
 

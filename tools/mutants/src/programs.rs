@@ -35,7 +35,7 @@ pub fn build(dir: &Path, parts: &[Part], rmap: Rmap) -> Result<Vec<Program>> {
         }
         let (packages, checkers) = match rmap.feature() {
             None => (packages, &["host", "loom", "shuttle"][..]),
-            // No model of single words knows another reverse map.
+            // Their words that no lock orders are in `free_bits.rs`, which loom sees in the run of the default.
             Some(_) => (&["vm-host"][..], &["host", "shuttle"][..]),
         };
         for checker in checkers {

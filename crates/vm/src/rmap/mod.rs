@@ -11,6 +11,7 @@
 mod backings;
 #[cfg(feature = "faulty-rmap")]
 mod faulty;
+mod free_bits;
 mod hold;
 mod look;
 #[cfg(feature = "naive-rmap")]
@@ -27,6 +28,7 @@ use rust_alloc::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::backings::ByBacking;
+pub use self::free_bits::{FreeBits, Part};
 pub(crate) use self::hold::{Held, hold, leave, leave_if, leave_run, list};
 pub(crate) use self::sharers::sharers;
 use crate::alloc::NoMemory;

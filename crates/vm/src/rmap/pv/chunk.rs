@@ -6,13 +6,13 @@
 //!
 //! A link is a frame number and a place in that frame, so that an entry with two links, an address and a page has 24 bytes.
 //!
-//! All fields are plain atomics under a model checker, too: they are guarded by locks that it sees, or order nothing.
+//! All fields are plain atomics under a model checker, too: they are guarded by locks that it sees, or order nothing. It may switch threads
+//! between accesses to them where `ksync::may_switch` is called.
 
 use core::mem::{ManuallyDrop, size_of};
 use core::ptr;
 use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
 };
 
 use rust_alloc::sync::Arc;
@@ -21,14 +21,15 @@ use super::pmaps::Pmaps;
 use crate::alloc::{NoMemory, Rights};
 use crate::page::{Flags, PAGE_SIZE, Pfn, State, zero_frame};
 use crate::pmap::Pmap;
+use crate::rmap::{FreeBits, Part};
 use crate::{Machine, Vm};
 
-/// Entries of a chunk.
-pub(super) const ENTRIES: usize = 168;
+/// Entries of a chunk; few in models of schedules, so that they get full there.
+pub(super) const ENTRIES: usize = if cfg!(shuttle) { 3 } else { 168 };
+/// Entries that there is room for.
+const ROOM: usize = 168;
 /// Words of bits of a chunk.
-const WORDS: usize = ENTRIES.div_ceil(64);
-/// The bits of the entries that each word stands for.
-const ALL_FREE: [u64; WORDS] = [u64::MAX, u64::MAX, (1 << (ENTRIES % 64)) - 1];
+const WORDS: usize = ROOM.div_ceil(64);
 
 /// The place of an entry: its chunk's frame, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +60,7 @@ pub(super) struct Chunk {
     /// The pmap. Constant.
     pmap: AtomicPtr<Pmap>,
     /// A bit for each free entry.
-    free: [AtomicU64; WORDS],
+    free: FreeBits<WORDS>,
     /// The next chunk of the pmap: its frame plus one, 0 for none. Guarded by the lock of the pmap's chunks.
     next: AtomicU32,
     /// The chunks before and behind it in the list of its memory domain, where there is one: as `next`. Guarded by that list's
@@ -67,42 +68,43 @@ pub(super) struct Chunk {
     before: AtomicU32,
     behind: AtomicU32,
     spare: [u32; 5],
-    entries: [Entry; ENTRIES],
+    entries: [Entry; ROOM],
 }
 
+// loom's atomics are larger; its models have no chunks.
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Entry>() == 24 && size_of::<Chunk>() == PAGE_SIZE);
 
 /// Some entries that one word of a chunk's bits stands for, reserved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reserved {
     pub(super) chunk: Pfn,
-    word: u8,
-    bits: u64,
+    part: Part,
 }
 
 impl Reserved {
     /// Nothing.
     pub(super) const NONE: Reserved = Reserved {
         chunk: Pfn::NONE,
-        word: 0,
-        bits: 0,
+        part: Part { word: 0, bits: 0 },
     };
 
     /// Number of entries.
     pub(super) fn len(&self) -> usize {
-        self.bits.count_ones() as usize
+        self.part.bits.count_ones() as usize
     }
 
     /// Takes one of the entries.
     pub(super) fn take(&mut self) -> Option<Place> {
-        if self.bits == 0 {
+        let part = &mut self.part;
+        if part.bits == 0 {
             return None;
         }
-        let bit = self.bits.trailing_zeros();
-        self.bits &= self.bits - 1;
+        let bit = part.bits.trailing_zeros();
+        part.bits &= part.bits - 1;
         Some(Place {
             chunk: self.chunk,
-            slot: self.word * 64 + bit as u8,
+            slot: part.word * 64 + bit as u8,
         })
     }
 }
@@ -163,51 +165,30 @@ impl Entry {
 impl Chunk {
     /// Reserves up to `entries` entries of one word; `None` if there is no free one. The lock of the pmap's chunks is held.
     pub(super) fn reserve(&self, chunk: Pfn, entries: usize) -> Option<Reserved> {
-        let (word, free) = (self.free.iter().enumerate())
-            .map(|(n, word)| (n, word.load(Relaxed)))
-            .find(|(_, free)| *free != 0)?;
-        let (mut rest, mut taken) = (free, 0);
-        while rest != 0 && taken < entries {
-            rest &= rest - 1;
-            taken += 1;
-        }
-        let bits = free & !rest;
-        // Acquire: the entries' last users are done with them.
-        self.free[word].fetch_and(!bits, Acquire);
-        Some(Reserved {
-            chunk,
-            word: word as u8,
-            bits,
-        })
+        ksync::may_switch();
+        let part = self.free.reserve(entries)?;
+        Some(Reserved { chunk, part })
     }
 
     /// Makes reserved entries free. Nothing of them is used afterwards.
     pub(super) fn give_back(&self, what: Reserved) {
-        let before = self.free[usize::from(what.word)].fetch_or(what.bits, Release);
-        debug_assert!(before & what.bits == 0, "an entry is free already");
+        self.free.give_back(what.part);
     }
 
     /// Makes one entry, which is not listed any more, free.
     pub(super) fn give_back_one(&self, place: Place) {
-        self.give_back(Reserved {
-            chunk: place.chunk,
-            word: place.slot / 64,
-            bits: 1 << (place.slot % 64),
-        });
+        self.free.give_back(Part::one(place.slot));
     }
 
     /// Number of free entries.
     pub(super) fn free(&self) -> usize {
-        let ones = |word: &AtomicU64| word.load(Acquire).count_ones() as usize;
-        self.free.iter().map(ones).sum()
+        self.free.count()
     }
 
     /// Entries that are reserved or listed.
     pub(super) fn used(&self, chunk: Pfn) -> impl Iterator<Item = (Place, &Entry)> {
-        // Acquire: the last user of an entry that is free is done with the chunk.
-        let is_free = |slot: usize| self.free[slot / 64].load(Acquire) >> (slot % 64) & 1 != 0;
         (0..ENTRIES)
-            .filter(move |&slot| !is_free(slot))
+            .filter(move |&slot| !self.free.is_free(slot))
             .map(move |n| {
                 let slot = n as u8;
                 (Place { chunk, slot }, &self.entries[n])
@@ -223,6 +204,7 @@ impl Chunk {
     }
 
     pub(super) fn set_next(&self, next: Option<Pfn>) {
+        ksync::may_switch();
         self.next.store(next.map_or(0, |pfn| pfn.0 + 1), Relaxed);
     }
 
@@ -306,7 +288,8 @@ impl Frames {
             let in_use = made - self.gone.load(Relaxed).min(made);
             (in_use < limit).then_some(made + 1)
         };
-        if limit != 0 && self.made.fetch_update(AcqRel, Relaxed, one_more).is_err() {
+        // Orders nothing: a reader that looks for quiet has met the chunk's list, or the allocator, locked.
+        if limit != 0 && self.made.fetch_update(Relaxed, Relaxed, one_more).is_err() {
             return Err(NoMemory);
         }
         let Ok(frame) = vm.alloc.alloc(&ksync::pin(), Rights::Table) else {
@@ -382,9 +365,7 @@ impl Frames {
         zero_frame(machine, frame);
         let chunk = self.chunk(frame);
         chunk.pmap.store(Arc::as_ptr(pmap).cast_mut(), Relaxed);
-        for (word, all) in chunk.free.iter().zip(ALL_FREE) {
-            word.store(all, Relaxed);
-        }
+        chunk.free.fill(ENTRIES);
         chunk
     }
 

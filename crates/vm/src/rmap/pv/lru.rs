@@ -4,7 +4,10 @@
 //! A chunk that is in a list leads to a pmap that has an owner: the operation that forgets the pmap has a reference, and takes the
 //! chunks out before it lets go.
 
-use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use ksync::{Padded, Spin, SpinGuard, lock_class};
 use rust_alloc::boxed::Box;
@@ -26,7 +29,8 @@ const BATCH: usize = 64;
 pub(super) struct Lru {
     domains: Box<[Padded<Spin<Ends, PvLruLock>>]>,
     /// How many chunks have ever been on the way between the allocator and a list, and how many of them have arrived. Atomic: `begun`
-    /// grows before the first step, and `ended` after the last.
+    /// grows before the first step, and `ended` after the last. A step is made under a lock. A look that finds a chunk gone has held that
+    /// lock afterwards, and so sees that it had begun; a look that knows of an end sees what was done before it.
     begun: AtomicUsize,
     ended: AtomicUsize,
 }
@@ -85,27 +89,27 @@ impl Lru {
     /// A chunk is about to be made, or to leave its list. A reclaimer that does not find it knows of it until
     /// [`end`](Lru::end).
     pub(super) fn begin(&self) {
-        self.begun.fetch_add(1, SeqCst);
+        self.begun.fetch_add(1, Relaxed);
     }
 
     /// It was made, and is in its list, or its frame is free.
     pub(super) fn end(&self) {
-        self.ended.fetch_add(1, SeqCst);
+        self.ended.fetch_add(1, Release);
     }
 
     /// There was no frame for it.
     pub(super) fn cancel(&self) {
-        self.begun.fetch_sub(1, SeqCst);
+        self.begun.fetch_sub(1, Relaxed);
     }
 
     /// How many have arrived.
     pub(super) fn ended(&self) -> usize {
-        self.ended.load(SeqCst)
+        self.ended.load(Acquire)
     }
 
     /// Whether none has been on its way since so many [had arrived](Lru::ended).
     pub(super) fn is_quiet_since(&self, ended: usize) -> bool {
-        self.begun.load(SeqCst) == ended
+        self.begun.load(Relaxed) == ended
     }
 
     fn of(&self, pages: &PageArray, chunk: Pfn) -> &Spin<Ends, PvLruLock> {

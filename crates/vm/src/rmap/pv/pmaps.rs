@@ -5,10 +5,7 @@
 //! instructions.
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{
-    AtomicPtr, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
 use ksync::{CpuPin, PerCpu, Spin, lock_class};
 use rust_alloc::sync::Arc;
@@ -79,7 +76,7 @@ impl Pmaps {
         let (new, link) = (Arc::as_ptr(pmap).cast_mut(), pmap.listed().link());
         debug_assert!(!link.is_listed());
         let mut ring = self.0.get(pin).lock();
-        link.list.store(pin.cpu() + 1, Release);
+        link.list.store(pin.cpu() + 1, Relaxed);
         ring.len += 1;
         let Some(head) = ring.head else {
             link.next.store(new, Relaxed);
@@ -95,11 +92,11 @@ impl Pmaps {
         at(&head).listed().link().prev.store(new, Relaxed);
     }
 
-    /// Takes a pmap out that was forgotten, if it is in a list: it is entered no more. The caller, which forgets it, has an owner's
-    /// reference until this returns.
+    /// Takes a pmap out that was forgotten, if it is in a list: it is entered no more, and the caller has had the lock under which it was.
+    /// The caller, which forgets it, has an owner's reference until this returns.
     pub(super) fn leave(&self, pmap: &Pmap) {
         let link = pmap.listed().link();
-        let Some(list) = link.list.load(Acquire).checked_sub(1) else {
+        let Some(list) = link.list.load(Relaxed).checked_sub(1) else {
             return;
         };
         let mut ring = self.0.of(list).lock();
