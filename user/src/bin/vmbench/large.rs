@@ -152,6 +152,12 @@ fn promote(w: &mut Worker) -> Result<(), String> {
     Ok(())
 }
 
+/// Waits for the end of a pipe, and wakes now and then: the tables of processes that sleep for a second are dropped.
+fn wake_until_closed(pipe: i32) {
+    let mut ask = [u64::from(pipe as u32) | (libc::POLLIN as u64) << 32];
+    while sys::call(libc::SYS_poll, &[ask.as_mut_ptr() as u64, 1, 200]) == Ok(0) {}
+}
+
 /// All pages of the machine are looked at, and the others are few. Linux looks at pages when it needs memory, and has no file that asks
 /// for that in Debian's configuration.
 fn look(w: &mut Worker) -> Result<(), String> {
@@ -175,7 +181,7 @@ fn look(w: &mut Worker) -> Result<(), String> {
             let _ = sys::close(hold.1);
             let right = pages().all(|addr| sys::peek64(addr) == addr);
             let told = put(seen.1, u8::from(right));
-            let _ = sys::read(hold.0, &mut [0]);
+            wake_until_closed(hold.0);
             sys::exit(i32::from(told.is_err()));
         }
         if get(seen.0)? != 1 {
@@ -195,7 +201,7 @@ fn look(w: &mut Worker) -> Result<(), String> {
     for _ in 1..SHARERS {
         sys::wait(-1, 0).map_err(err("wait4"))?;
     }
-    // The tables of processes that sleep long are dropped, and with them their signs.
+    // Entries that nobody used are made around a fault, and have no sign.
     if all < REGION / PAGE || signs < REGION / PAGE {
         return Err(format!("{signs} signs of use at {all} pages"));
     }
