@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use processes::{
-    ALARMS, MS, US, alarm, compute, nap, nap_until, on, rung, spawn, ticks, wait_for_ends,
+    ALARMS, MS, US, alarm, compute, expiries_take, nap, nap_until, on, rung, spawn, ticks,
+    wait_for_ends,
 };
 use task::park::{self, Deadline, Interruptible};
 use task::time::{SECOND, monotonic_ns};
@@ -132,6 +133,29 @@ fn other_code_runs_between_the_expiries_of_many_timers() {
             before = now;
         }
         assert!(steps >= ALARMS / MOST);
+    });
+}
+
+/// An interrupt ends after the expiry that makes it last 100 us, and the next one leaves as much time to others.
+#[test]
+fn other_code_runs_between_expiries_that_take_long() {
+    const COST: u64 = 40 * US;
+    on(1, || {
+        expiries_take(COST);
+        let due = monotonic_ns() + 5 * MS;
+        for pid in 0..40 {
+            alarm(pid).set(pid, Some(due));
+        }
+        let mut before = 0;
+        while before < 40 {
+            hal::time::spin_ns(US);
+            let now = rung();
+            assert!(now - before <= 4, "{before} to {now} in one interrupt");
+            before = now;
+        }
+        let last = (0..40).map(|pid| alarm(pid).rings()[0].at).max();
+        let took = last.expect("expiries") - due;
+        assert!((70 * COST..100 * COST).contains(&took), "{took}");
     });
 }
 

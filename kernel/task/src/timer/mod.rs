@@ -37,6 +37,13 @@ const OF_FILE: u32 = 1 << 30;
 const BATCH: usize = 16;
 /// Timers handled in one interrupt after which the rest is left to another interrupt.
 const ENOUGH: usize = 128;
+/// Nanoseconds of one interrupt after which the rest is left to another.
+const ENOUGH_NS: u64 = 100_000;
+
+/// Whether more hangs on a timer than a thread that is woken: after it `run` looks how much time has passed.
+fn may_take_long(id: u32) -> bool {
+    id & (OF_PROCESS | OF_FILE) != 0
+}
 
 enum OnWheel {}
 
@@ -249,7 +256,7 @@ impl Wheel {
         moved
     }
 
-    /// Looks at up to `room` timers of the first list of level 0; returns how many. Those due by `now` are taken off the
+    /// Looks at up to `room` timers of the first list of level 0, and none after one that may take long; returns how many. Those due by `now` are taken off the
     /// wheel and stored in `out` from `*taken` on.
     fn look(
         &mut self,
@@ -292,6 +299,9 @@ impl Wheel {
             n.cpu.store(NOWHERE, Ordering::SeqCst);
             out[*taken] = id;
             *taken += 1;
+            if may_take_long(id) {
+                break;
+            }
         }
         // Also of a list that has become empty: timers that come to it tell the sweep their times.
         if sweep.left > 0 {
@@ -303,7 +313,7 @@ impl Wheel {
     }
 
     /// Takes timers due by `now` off the wheel, and moves timers down from lists that time has reached. Returns how many it
-    /// took and how many it handled. It stops when it has handled a batch: the caller then calls it again.
+    /// took and how many it handled. It stops when it has handled a batch, or taken a timer that may take long: the caller then calls it again.
     fn expire(&mut self, pin: &CpuPin, now: u64, out: &mut [u32; BATCH]) -> (usize, usize) {
         let (mut taken, mut touched) = (0, 0);
         loop {
@@ -318,6 +328,9 @@ impl Wheel {
             self.now = self.now.max(due);
             touched += self.lower(pin, BATCH - touched);
             touched += self.look(pin, now, BATCH - touched, out, &mut taken);
+            if taken > 0 && may_take_long(out[taken - 1]) {
+                return (taken, touched);
+            }
         }
     }
 }
@@ -425,7 +438,7 @@ fn probe_after(now: u64) -> u64 {
 ///
 /// Takes the wheel's lock for a batch at a time, and runs what the timers are for without it.
 ///
-/// After [`ENOUGH`] timers it leaves the rest to another interrupt, which comes after as much time as this one has taken: so
+/// After [`ENOUGH`] timers, or [`ENOUGH_NS`], it leaves the rest to another interrupt, which comes after as much time as this one has taken: so
 /// other code gets half of the CPU.
 pub(crate) fn run(pin: &CpuPin) -> bool {
     let wheel = wheels().get(pin);
@@ -435,16 +448,21 @@ pub(crate) fn run(pin: &CpuPin) -> bool {
     loop {
         let mut due = [0; BATCH];
         let now = time::monotonic_ns();
+        let spent = now - begun;
+        let mut taken = 0;
         let mut w = wheel.lock();
-        let (taken, more) = w.expire(pin, now, &mut due);
-        touched += more;
+        if spent < ENOUGH_NS {
+            let more;
+            (taken, more) = w.expire(pin, now, &mut due);
+            touched += more;
+        }
         if w.tick_at <= now {
             w.tick_at = u64::MAX;
             ticked = true;
         }
         let mut next = w.next().min(w.tick_at).min(probe_after(now));
-        if touched >= ENOUGH {
-            next = next.max(now + (now - begun).max(1));
+        if touched >= ENOUGH || spent >= ENOUGH_NS {
+            next = next.max(now + spent.max(1));
         }
         w.armed = u64::MAX;
         if next > now {

@@ -5,7 +5,7 @@
 mod machine;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use cred::Cred;
 use ksync::{CpuPin, IrqSpin};
@@ -29,6 +29,8 @@ pub const ALARMS: usize = if cfg!(shuttle) { 4 } else { 600 };
 hal::machine_static! {
     /// Ticks that have found a thread running.
     static TICKS: AtomicUsize = AtomicUsize::new(0);
+    /// Nanoseconds that each expiry takes.
+    static EXPIRY_NS: AtomicU64 = AtomicU64::new(0);
     /// Expiries of all alarms.
     static RUNG: AtomicUsize = AtomicUsize::new(0);
     static ALL: Box<[Alarm]> = (0..ALARMS).map(|_| Alarm::default()).collect();
@@ -106,6 +108,7 @@ impl Alarm {
     }
 
     fn expired(&self, pin: &CpuPin) {
+        hal::time::spin_ns(EXPIRY_NS.load(SeqCst));
         let mut setting = self.setting.lock();
         match setting.due {
             Some(due) if !self.node.armed() => {
@@ -120,6 +123,11 @@ impl Alarm {
             _ => setting.stale += 1,
         }
     }
+}
+
+/// Lets each expiry of an alarm take so many nanoseconds.
+pub fn expiries_take(ns: u64) {
+    EXPIRY_NS.store(ns, SeqCst);
 }
 
 /// Expiries of all alarms so far.
