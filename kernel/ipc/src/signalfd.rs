@@ -68,7 +68,9 @@ fn bytes(info: SigInfo) -> [u8; LEN] {
             put(44, &(value as u32).to_ne_bytes());
             put(48, &value.to_ne_bytes());
         }
-        SigFields::Timer { id, overrun, value } => {
+        SigFields::Timer {
+            id, overrun, value, ..
+        } => {
             put(24, &id.to_ne_bytes());
             put(32, &overrun.to_ne_bytes());
             put(44, &(value as u32).to_ne_bytes());

@@ -69,6 +69,7 @@ fn finish_thread(code: u32) {
     }
     let last = leave_list(&me, &p, code);
     if !me.is_kernel() {
+        timers::thread_ends(&p, me.tid());
         // A leader may stay for long as part of its process: what was sent so far goes now.
         me.user().pending.drop_all();
     }

@@ -7,10 +7,12 @@ mod support;
 use proc::SignalExt;
 use proc::itimer::Setting;
 use proc::signal::{SigFields, SigInfo, SigSet, code, sig};
-use proc::timers::{self, MOST, Notify, Spec, TimerError};
-use programs::{MS, catch, with_memory};
+use proc::timers::{self, ENOUGH_NS, MOST, Notify, Spec, TimerError};
+use programs::{MS, catch, count, thread, with_memory};
+use std::sync::atomic::Ordering::SeqCst;
 use support::{me, nap};
 use task::current::current;
+use task::park::{self, Deadline, Interruptible};
 use task::time::monotonic_ns;
 
 const SIGNAL: u8 = 40;
@@ -35,6 +37,23 @@ fn set(id: u32, value: u64, interval: u64) -> Setting {
     timers::set(&me(), id, at, interval * MS).expect("a timer")
 }
 
+fn value(info: SigInfo) -> u64 {
+    let SigFields::Timer { value, .. } = info.fields else {
+        panic!("no timer's: {info:?}");
+    };
+    value
+}
+
+/// Sends a signal to the process as kill(2) does.
+fn kill(signo: u8) {
+    let info = SigInfo::user(signo, code::USER, 1, 0);
+    proc::signal::queue_process(&me(), info).expect("room");
+}
+
+fn nap_until(at: u64) {
+    let _ = park::sleep_until(Deadline::At(at), Interruptible::Kill);
+}
+
 fn take(signo: u8) -> Option<SigInfo> {
     proc::signal::take(&current(), SigSet::one(signo))
 }
@@ -51,7 +70,12 @@ fn with_signals(cpus: usize, body: impl Fn() + Send + Sync + 'static) {
 }
 
 fn fields(id: u32, overrun: u32, value: u64) -> SigFields {
-    SigFields::Timer { id, overrun, value }
+    SigFields::Timer {
+        id,
+        setting: 1,
+        overrun,
+        value,
+    }
 }
 
 #[test]
@@ -110,21 +134,146 @@ fn a_new_setting_and_a_deletion_keep_the_old_signal_away() {
     });
 }
 
+/// As in Linux, where kill(2) adds none to them.
 #[test]
-fn two_timers_of_one_standard_signal_both_go_on() {
+fn two_timers_of_one_standard_signal_have_one_each() {
     with_signals(1, || {
         let ids = [create(USR1, 1), create(USR1, 2)];
         for id in ids {
             set(id, 2, 2);
         }
         nap(5);
-        assert!(take(USR1).is_some());
-        nap(3);
-        // Both are armed again by the one signal; so both stand behind the next.
-        assert!(take(USR1).is_some());
+        kill(USR1);
+        let mut values: Vec<u64> = std::iter::from_fn(|| take(USR1)).map(value).collect();
+        values.sort_unstable();
+        assert_eq!(values, [1, 2]);
         for id in ids {
             assert!(timers::get(&me(), id).is_ok_and(|s| s.value > 0));
         }
+    });
+}
+
+/// A signal of kill(2) stands behind that of a timer, whichever came first, and stays when that is dropped.
+#[test]
+fn a_signal_that_is_no_timers_survives_the_timer() {
+    with_signals(1, || {
+        for kill_first in [false, true] {
+            let id = create(USR1, 1);
+            set(id, 1, 0);
+            if kill_first {
+                kill(USR1);
+            }
+            nap(2);
+            if !kill_first {
+                kill(USR1);
+            }
+            timers::delete(&me(), id).expect("a timer");
+            // What came second has lost its information, as where there is no timer.
+            let code = if kill_first { code::USER } else { code::KERNEL };
+            assert_eq!(take(USR1).map(|info| info.code), Some(code));
+            assert_eq!(take(USR1), None);
+        }
+    });
+}
+
+/// Of a timer, one signal at most is pending, and it is of the present setting.
+#[test]
+fn a_setting_and_a_deletion_drop_the_pending_signal() {
+    with_signals(1, || {
+        let pid = me().pid();
+        let here = timers::create(&me(), spec(Notify::Thread(pid), SIGNAL, 1)).expect("memory");
+        for id in [create(SIGNAL, 1), here] {
+            for _ in 0..100 {
+                set(id, 1, 0);
+                nap(2);
+            }
+            assert!(take(SIGNAL).is_some());
+            assert_eq!(take(SIGNAL), None);
+            set(id, 1, 0);
+            nap(2);
+            set(id, 0, 0);
+            assert_eq!(take(SIGNAL), None);
+            timers::delete(&me(), id).expect("a timer");
+        }
+        for _ in 0..100 {
+            let id = create(SIGNAL, 1);
+            set(id, 1, 0);
+            nap(2);
+            timers::delete(&me(), id).expect("a timer");
+        }
+        assert_eq!(take(SIGNAL), None);
+    });
+}
+
+/// However few a queue has room for otherwise: timers that are set when others' signals are pending have room all the same.
+#[test]
+fn each_of_many_timers_has_room_for_its_signal() {
+    with_signals(1, || {
+        let ids: Vec<u32> = (0..50).map(|n| create(SIGNAL, n)).collect();
+        for &id in &ids {
+            set(id, 1, 0);
+        }
+        // Takes no room that is promised.
+        for _ in 0..200 {
+            proc::signal::send_process(&me(), SigInfo::user(SIGNAL, code::USER, 1, 0));
+        }
+        nap(2);
+        let all = std::iter::from_fn(|| take(SIGNAL));
+        let timers = all.filter(|info| info.code == code::TIMER);
+        assert!(timers.map(value).eq(0..50));
+    });
+}
+
+/// One interrupt sends 64 signals; the others follow, in turn.
+#[test]
+fn many_expiries_take_several_interrupts() {
+    with_signals(2, || {
+        let ids: Vec<u32> = (0..MOST as u64).map(|n| create(SIGNAL, n)).collect();
+        let at = monotonic_ns() + 10 * MS;
+        for &id in &ids {
+            timers::set(&me(), id, Some(at), MS).expect("a timer");
+        }
+        let (mut values, mut after) = (Vec::new(), at);
+        while values.len() < MOST {
+            nap_until(after);
+            let begin = values.len();
+            values.extend(std::iter::from_fn(|| take(SIGNAL)).map(value));
+            let got = values.len() - begin;
+            // The look itself takes time, in which two more interrupts may come.
+            assert!(got <= 200, "{got} in one interrupt");
+            after = monotonic_ns() + ENOUGH_NS;
+        }
+        // Timers that are taken expire again, but none comes twice before the last has come once.
+        values.truncate(MOST);
+        values.sort_unstable();
+        assert_eq!(values, Vec::from_iter(0..MOST as u64));
+    });
+}
+
+/// A timer whose thread has ended tells nobody, and may be set and deleted.
+#[test]
+fn a_timer_outlives_its_thread() {
+    with_signals(2, || {
+        let done = count();
+        let other = done.clone();
+        let tid = thread(move || {
+            while other.load(SeqCst) == 0 {
+                nap(1);
+            }
+        });
+        let id = timers::create(&me(), spec(Notify::Thread(tid), SIGNAL, 1)).expect("memory");
+        set(id, 1, 1);
+        nap(3);
+        done.store(1, SeqCst);
+        while me().thread_count() > 1 {
+            nap(1);
+        }
+        nap(5);
+        set(id, 1, 1);
+        nap(5);
+        assert!(timers::get(&me(), id).is_ok_and(|s| s.value > 0));
+        timers::delete(&me(), id).expect("a timer");
+        assert_eq!(take(SIGNAL), None);
     });
 }
 

@@ -43,6 +43,8 @@ pub enum SigFields {
     Timer {
         /// The timer.
         id: u32,
+        /// Which of its settings.
+        setting: u32,
         /// How often it has expired since.
         overrun: u32,
         /// `si_value`.
@@ -124,7 +126,9 @@ impl SigInfo {
                 raw[2] = pair(pid, uid);
                 raw[3] = value;
             }
-            SigFields::Timer { id, overrun, value } => {
+            SigFields::Timer {
+                id, overrun, value, ..
+            } => {
                 raw[2] = pair(id, overrun);
                 raw[3] = value;
             }

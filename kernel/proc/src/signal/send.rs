@@ -92,6 +92,12 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     queue(t.process(), Whom::Thread(t), info, current().payer(), 0)
 }
 
+/// What has become of a signal that was not refused.
+enum Posted {
+    Pending,
+    Dropped,
+}
+
 /// What has become of a timer's signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
@@ -103,36 +109,48 @@ pub enum Sent {
     Full,
 }
 
-/// Makes room for the signal of a timer of `p`, the calling process, which [`send_of_timer`] sends. Other senders may take it. Without
-/// memory there may be none. Allocates.
-pub fn make_room(p: &Process, tid: Option<u32>) {
-    let thread = tid.and_then(ids::find_thread);
-    match &thread {
-        Some(t) => t.user().pending.reserve(),
-        None => p.pending.reserve(),
-    };
-}
-
-/// Sends the signal of a timer to the process, or to its thread `tid`. The information is kept. Called in interrupts, so the parent
+/// Sends the signal of a timer to the process, or to its thread `tid`, where it is promised. Called in interrupts, so the parent
 /// gets no report if SIGCONT continues the process: that would take its family lock.
 pub fn send_of_timer(p: &Process, tid: Option<u32>, info: SigInfo) -> Sent {
     let pin = ksync::pin();
-    let whom = match tid {
-        None => Whom::Process(p.pid()),
-        Some(tid) => match ids::thread(&pin, tid) {
-            Some(t) if core::ptr::eq::<Process>(&**t.process(), p) => Whom::Thread(t),
-            _ => return Sent::Dropped,
-        },
+    let Some(whom) = of_timer(&pin, p, tid) else {
+        return Sent::Dropped;
     };
-    let (mut posted, _) = post_only(p, whom, info, Payer::NOBODY, 0, true);
-    if posted.is_err() && info.signo < sig::RTMIN {
-        // A standard signal comes all the same, without its information.
-        (posted, _) = post_only(p, whom, info, Payer::NOBODY, 0, false);
-    }
-    match posted {
+    match post_only(p, whom, info, Payer::NOBODY, 0, true).0 {
         Err(_) => Sent::Full,
-        Ok(()) if whom.pending(p).bits() & SigSet::one(info.signo).0 != 0 => Sent::Pending,
-        Ok(()) => Sent::Dropped,
+        Ok(Posted::Pending) => Sent::Pending,
+        Ok(Posted::Dropped) => Sent::Dropped,
+    }
+}
+
+/// To which a timer's signal goes: none if the thread has exited.
+fn of_timer<'a>(pin: &'a CpuPin, p: &Process, tid: Option<u32>) -> Option<Whom<'a>> {
+    let Some(tid) = tid else {
+        return Some(Whom::Process(p.pid()));
+    };
+    let thread = ids::thread(pin, tid)?;
+    core::ptr::eq::<Process>(&**thread.process(), p).then_some(Whom::Thread(thread))
+}
+
+/// Drops the signal of the timer `id` of `p`, which goes to the process or to its thread `tid`, if it is pending. Takes the process's signal
+/// lock.
+pub fn discard_of_timer(p: &Process, tid: Option<u32>, id: u32) {
+    let pin = ksync::pin();
+    if let Some(whom) = of_timer(&pin, p, tid) {
+        let _order = p.signals.lock();
+        whom.pending(p).discard(|of| of == id);
+    }
+}
+
+/// The timers of the process, whose only thread the caller is, have been deleted: drops their signals, and what they were promised.
+pub fn end_timers(p: &Process) {
+    let me = current();
+    for pending in [&p.pending, &me.user().pending] {
+        let order = p.signals.lock();
+        pending.discard(|_| true);
+        pending.end_promises();
+        drop(order);
+        pending.shrink();
     }
 }
 
@@ -236,7 +254,7 @@ fn post(
     if continued {
         report(p, StopReport::Continued, keep);
     }
-    result
+    result.map(|_| ())
 }
 
 /// As [`post`], for a caller that may hold a family lock. Returns also whether the signal has continued the process, which
@@ -248,9 +266,9 @@ fn post_only(
     payer: Payer,
     number: u32,
     keep: bool,
-) -> (Result<(), PostError>, bool) {
+) -> (Result<Posted, PostError>, bool) {
     if p.is_kernel() {
-        return (Ok(()), false);
+        return (Ok(Posted::Dropped), false);
     }
     let pin = ksync::pin();
     let signo = info.signo;
@@ -258,20 +276,24 @@ fn post_only(
     let mut shared = p.signals.lock();
     if !p.is_alive() || p.pid() == 1 && spared(whom.only(), &info) {
         p.note_group_signal(number);
-        return (Ok(()), false);
+        return (Ok(Posted::Dropped), false);
     }
     let continued = stop_or_continue(&pin, p, &mut shared, signo);
+    let pending = whom.pending(p);
     let result = if dropped(&pin, p, &shared, whom, &info) {
-        Ok(())
+        Ok(Posted::Dropped)
+    } else if matches!(info.fields, SigFields::Timer { .. }) {
+        pending.post_promised(info).map(|()| Posted::Pending)
     } else {
-        whom.pending(p).post(info, limit, payer, keep)
+        let posted = pending.post(info, limit, payer, keep);
+        posted.map(|()| Posted::Pending)
     };
     let ends = signo == sig::KILL || result.is_ok() && ends_at_once(&pin, p, &shared, whom, signo);
     if ends {
         // Under the lock: no stop begins or ends any more once SIGKILL has come.
         begin_group_exit(&pin, p, u32::from(signo));
     }
-    if result != Err(PostError::NoRoom) {
+    if !matches!(result, Err(PostError::NoRoom)) {
         // After the signal is pending, and under the lock that guards its being taken: see `signal_group`.
         p.note_group_signal(number);
     }
@@ -384,10 +406,10 @@ pub(super) fn hand_over(p: &Process, shared: &Shared, info: SigInfo) -> bool {
             && !other.blocked().has(info.signo)
             && keeps(other, info.signo)
         {
-            let posted = other
-                .user()
-                .pending
-                .post(info, u64::MAX, Payer::NOBODY, false);
+            // A timer goes on when its own signal is taken: without room for that the caller has it.
+            let keep = matches!(info.fields, SigFields::Timer { .. });
+            let pending = &other.user().pending;
+            let posted = pending.post(info, u64::MAX, Payer::NOBODY, keep);
             given = posted.is_ok() && nudge(&pin, other, set) != SigSet(0);
         }
         !given
@@ -475,7 +497,7 @@ impl<'a> News<'a> {
         let maker = Whom::Process(child.maker.load(Ordering::Relaxed));
         let (result, continued) = post_only(self.parent, maker, info, self.payer, 0, self.keep);
         self.continued |= continued;
-        result != Err(PostError::NoRoom)
+        !matches!(result, Err(PostError::NoRoom))
     }
 
     /// Wakes the parent's threads in wait4, and reports to its own parent that the signal has continued it, if it has. To be

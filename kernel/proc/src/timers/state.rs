@@ -7,12 +7,16 @@ use ksync::IrqSpin;
 use task::timer::TimerNode;
 
 use crate::lock;
+use crate::signal::ENTRY_BYTES;
 
 /// The most timers of one process: each expiry looks at all of them.
 pub const MOST: usize = 1024;
 
 /// Set beside a pid in the id of `Timers::node` on a timer wheel, where the id alone stands for ITIMER_REAL.
 pub const OF_TIMERS: u32 = 1 << 30;
+
+/// The tid of a timer's thread that has ended. No thread has it.
+pub(super) const GONE: u32 = 0;
 
 /// How a timer tells that it has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,19 +60,25 @@ pub(super) struct Timer {
     pub phase: Phase,
     /// Nanoseconds between expiries, 0 for one expiry.
     pub interval: u64,
+    /// How often it was set.
+    pub setting: u32,
     /// Expiries between the last one that was told of and its signal's being taken.
     pub overrun: u32,
     payer: Payer,
 }
 
+/// Bytes that are charged for a timer: the list keeps up to four times the room that it needs, and a queue has room for the signal.
+const BYTES: usize = 4 * size_of::<Timer>() + ENTRY_BYTES;
+
 impl Timer {
-    /// A timer that is not set; `None` if `payer` would pay for more than `limit` signals.
-    pub fn new(id: u32, spec: Spec, payer: Payer, limit: u64) -> Option<Timer> {
+    /// A timer that has no id yet and is not set; `None` if `payer` would pay for more than `limit` signals.
+    pub fn new(spec: Spec, payer: Payer, limit: u64) -> Option<Timer> {
         payer.charge(Charge::Signals, 1);
-        payer.charge(Charge::Memory, size_of::<Timer>());
+        payer.charge(Charge::Memory, BYTES);
         let timer = Timer {
-            id,
+            id: 0,
             spec,
+            setting: 0,
             phase: Phase::Off,
             interval: 0,
             overrun: 0,
@@ -82,7 +92,7 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         self.payer.give_back(Charge::Signals, 1);
-        self.payer.give_back(Charge::Memory, size_of::<Timer>());
+        self.payer.give_back(Charge::Memory, BYTES);
     }
 }
 
@@ -91,8 +101,23 @@ impl Drop for Timer {
 pub(super) struct List {
     pub timers: Vec<Timer>,
     pub next_id: u32,
-    /// No timer expires before this time: after an attempt to send found no room.
+    /// No timer expires before this time: after an interrupt that has left some to the next, or an attempt to send that found no room.
     pub not_before: u64,
+    /// Where the next interrupt begins.
+    pub from: usize,
+}
+
+impl List {
+    /// An id that no timer has.
+    pub fn take_id(&mut self) -> u32 {
+        loop {
+            let id = self.next_id;
+            self.next_id = (id + 1) & i32::MAX as u32;
+            if self.timers.iter().all(|timer| timer.id != id) {
+                return id;
+            }
+        }
+    }
 }
 
 /// The POSIX timers of a process.

@@ -6,6 +6,8 @@ use user::sys;
 /// A real-time signal that no library uses.
 const SIGNAL: i32 = 40;
 const MS: i64 = 1_000_000;
+/// A user without any process.
+const NOBODY: u32 = 42_020;
 
 fn create(clock: i32, notify: i32, signal: i32, value: u64, tid: u64) -> Result<u32, i32> {
     let event = [
@@ -105,6 +107,47 @@ tests! { "timer";
         fails!(sc!(SYS_timer_delete, id), EINVAL);
         fails!(sc!(SYS_timer_getoverrun, id), EINVAL);
         fails!(set(id, 0, 1, 0), EINVAL);
+    }
+    timers_of_one_standard_signal_have_one_each {
+        ok!(block(libc::SIGUSR1));
+        for value in [1, 2] {
+            let id = ok!(create(libc::CLOCK_MONOTONIC, libc::SIGEV_SIGNAL, libc::SIGUSR1, value, 0));
+            ok!(set(id, 0, value as i64 * 2 * MS, 0));
+        }
+        nap_us(50_000);
+        let me = ok!(sc!(SYS_getpid));
+        ok!(sc!(SYS_kill, me, libc::SIGUSR1));
+        is!(ok!(take(libc::SIGUSR1, 1000))[4], 1);
+        is!(ok!(take(libc::SIGUSR1, 1000))[4], 2);
+        fails!(take(libc::SIGUSR1, 20), EAGAIN);
+    }
+    many_timers_fire_at_once {
+        ok!(block(SIGNAL));
+        let ids: Result<Vec<u32>, i32> = (0..200)
+            .map(|value| create(libc::CLOCK_MONOTONIC, libc::SIGEV_SIGNAL, SIGNAL, value, 0))
+            .collect();
+        let ids = ok!(ids);
+        let at = sys::now_ns() as i64 + 30 * MS;
+        for &id in &ids { ok!(set(id, libc::TIMER_ABSTIME, at, 0)); }
+        let mut seen = [0; 200];
+        for _ in &ids { seen[ok!(take(SIGNAL, 2000))[4] as usize] += 1; }
+        holds!(seen == [1; 200]);
+        fails!(take(SIGNAL, 20), EAGAIN);
+    }
+    timers_count_as_pending_signals_of_their_user {
+        let status = in_child(|| {
+            let most = [4u64; 2];
+            let _ = sc!(SYS_prlimit64, 0, libc::RLIMIT_SIGPENDING, most.as_ptr(), 0);
+            if sc!(SYS_setresuid, NOBODY, NOBODY, NOBODY).is_err() { return 1; }
+            let new = || create(libc::CLOCK_MONOTONIC, libc::SIGEV_SIGNAL, SIGNAL, 0, 0);
+            let ids: Vec<_> = (0..4).map_while(|_| new().ok()).collect();
+            if ids.len() != 4 || new() != Err(libc::EAGAIN) { return 2; }
+            // Another process of the user has none, either.
+            if in_child(|| i32::from(new() != Err(libc::EAGAIN))) != Ok(0) { return 3; }
+            let _ = sc!(SYS_timer_delete, ids[1]);
+            i32::from(new().is_err()) * 4 + i32::from(new() != Err(libc::EAGAIN)) * 8
+        })?;
+        is!(status, 0);
     }
     times_may_be_absolute {
         ok!(block(SIGNAL));
