@@ -1,16 +1,16 @@
 //! pidfd_open(2): processes as files.
 //!
 //! Guarantee: the file names one process, also after its pid has been given to another one, and can be read, as poll(2) says, once that process has
-//! ended. Mechanism: the file has a reference to the process, whose pid is not given out again meanwhile; the end of the process wakes the
-//! queue of `proc::signal::arrivals`.
+//! ended. Mechanism: the file has a reference to the process, whose pid is not given out again meanwhile; the end of the process wakes a
+//! queue of its own, so however many files and epolls wait for that, a signal does not look at them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
 
 use cred::MemoryCharge;
+use proc::exit;
 use proc::process::Process;
-use proc::signal;
 use task::current::current;
 use task::wait::Waiter;
 use vfs::anon_inode::AnonInode;
@@ -32,6 +32,8 @@ pub struct PidFile {
 /// `NoMemory`.
 pub fn make(process: Arc<Process>, flags: u32) -> Result<FileRef> {
     mem::admit().map_err(|_| FsError::NoMemory)?;
+    // What a poll needs.
+    exit::ended(&process);
     let file = PidFile {
         process,
         inode: AnonInode::new(),
@@ -53,7 +55,7 @@ impl FileOps for PidFile {
 
     fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
         if let Some(waiter) = waiter {
-            waiter.listen(signal::arrivals(&self.process));
+            waiter.listen(exit::ended(&self.process));
         }
         if self.process.is_zombie() {
             PollMask::READ

@@ -16,7 +16,7 @@ static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
         if id & OF_TIMERS == 0 {
             return Some(&p.real_node);
         }
-        p.cpu_timers.get().map(|timers| &timers.posix.node)
+        p.seldom.get().map(|timers| &timers.posix.node)
     },
     process_timer_expired: |pin, id| match ids::process(pin, id & !OF_TIMERS) {
         Some(p) if id & OF_TIMERS == 0 => itimer::expired(p),

@@ -1,13 +1,13 @@
 //! How threads and processes end.
 
 use alloc::sync::Arc;
-use ksync::atomic::Ordering;
+use ksync::atomic::{Ordering, fence};
 
 use ksync::CpuPin;
 use task::current::{Current, current};
 use task::park::{Deadline, Interruptible, Step, park};
 use task::thread::{Thread, flag};
-use task::wait::Waiter;
+use task::wait::{WaitQueue, Waiter};
 use task::{sched, timer};
 
 use super::family::{Listing, claim, listing, take_listed};
@@ -353,13 +353,21 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     }
 }
 
+/// The queue that is woken by the end of `p`: once `p` is a zombie. Allocates at the first call for a process.
+pub fn ended(p: &Process) -> &WaitQueue {
+    let queue = &p.seldom().ended;
+    // Before the caller looks at the process's life: `become_zombie` has the other half.
+    fence(Ordering::SeqCst);
+    queue
+}
+
 /// The last step of a process's end: makes it a zombie, drops its pending signals, and notifies the parent. May sleep.
 fn become_zombie(p: &Arc<Process>) {
     p.life.swap(Life::Zombie as u8, Ordering::SeqCst);
-    // The other half of `signal::arrivals`: a listener that is not seen here finds a zombie.
+    // The other half of `ended`: a listener that is not seen here finds a zombie.
     ksync::fence_after_rmw();
-    if p.has(pflag::HEARS_SIGNALS) {
-        p.group_wait.wake_all();
+    if let Some(seldom) = p.seldom.get() {
+        seldom.ended.wake_all();
     }
     // It takes none any more, and may stay for long: what its senders pay for goes now.
     p.pending.drop_all();

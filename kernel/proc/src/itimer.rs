@@ -12,7 +12,6 @@
 
 pub(super) mod state;
 
-use alloc::boxed::Box;
 use core::num::NonZeroU64;
 use ksync::atomic::{AtomicU64, Ordering};
 
@@ -20,7 +19,7 @@ use task::current::current;
 use task::thread::{Thread, flag};
 use task::{time, timer};
 
-use self::state::{CpuTimers, RealTimer};
+use self::state::{RealTimer, Seldom};
 use super::process::Process;
 use super::signal::{self, SigInfo, sig};
 use crate::UserThreadExt;
@@ -45,7 +44,7 @@ pub struct Setting {
     pub interval: u64,
 }
 
-impl CpuTimers {
+impl Seldom {
     /// The setting of ITIMER_VIRTUAL or ITIMER_PROF, of a process that has used so much of its CPU time. The caller holds the lock of
     /// `real_timer`.
     fn setting(&self, which: Which, used: [u64; 2]) -> Setting {
@@ -92,7 +91,7 @@ pub fn get(p: &Process, which: Which) -> Setting {
         let timer = p.real_timer.lock();
         return timer.get().setting(p.real_node.left());
     }
-    let Some(timers) = p.cpu_timers.get() else {
+    let Some(timers) = p.seldom.get() else {
         return Setting::default();
     };
     let used = used(p);
@@ -106,10 +105,10 @@ pub fn set(p: &Process, which: Which, new: Setting) -> Setting {
     if which == Which::Real {
         return set_real(p, new);
     }
-    if new.value == 0 && p.cpu_timers.get().is_none() {
+    if new.value == 0 && p.seldom.get().is_none() {
         return Setting::default();
     }
-    let timers = p.cpu_timers.get_or_init(|| Box::new(CpuTimers::default()));
+    let timers = p.seldom();
     let used = used(p);
     let _turn = p.real_timer.lock();
     let old = timers.setting(which, used);
@@ -188,7 +187,7 @@ pub(super) fn taken(p: &Process) {
 /// Makes `t`, which a tick has hit or which begins to run, look at its process's CPU-time timers before it enters user mode.
 /// Called with interrupts off.
 pub(super) fn look_soon(t: &Thread) {
-    if let Some(timers) = t.process().cpu_timers.get()
+    if let Some(timers) = t.process().seldom.get()
         && time::monotonic_ns() >= timers.quiet_until.load(Ordering::Relaxed)
     {
         t.set(flag::CPU_TIMERS);
@@ -199,7 +198,7 @@ pub(super) fn look_soon(t: &Thread) {
 pub(super) fn look(t: &Thread) {
     t.clear(flag::CPU_TIMERS);
     let p = t.process();
-    let Some(timers) = p.cpu_timers.get() else {
+    let Some(timers) = p.seldom.get() else {
         return;
     };
     let changes = timers.changes.load(Ordering::SeqCst);

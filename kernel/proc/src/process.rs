@@ -29,7 +29,7 @@ use vfs::{FdTable, FsUse};
 
 use super::exec_count::ExecCount;
 use super::group::record::NO_SHARD;
-use super::itimer::state::{CpuTimers, RealSlot, prepare_cpu_limit, set_cpu_limit};
+use super::itimer::state::{RealSlot, Seldom, prepare_cpu_limit, set_cpu_limit};
 use super::lock;
 use super::rlimit::{Resource, Rlimits};
 use super::signal::{Pending, Shared, SharedPending};
@@ -92,7 +92,7 @@ pub mod flag {
     pub const BARRIERS: u32 = 1 << 12;
     /// As `BARRIERS`, after it has changed code.
     pub const CODE_BARRIERS: u32 = 1 << 13;
-    /// Its end, and each signal that becomes pending for it or a thread of it, wake its `group_wait`. Most processes never set it.
+    /// Each signal that becomes pending for it or a thread of it wakes `Seldom::arrivals`. Most processes never set it.
     pub const HEARS_SIGNALS: u32 = 1 << 14;
 }
 
@@ -135,8 +135,8 @@ pub struct Process {
     pub(super) exec_id: ExecCount,
     /// The exec group for the out-of-memory killer, see [`Process::exec_group`]. Written by execve and at a change of the real user.
     exec_group: AtomicU64,
-    /// ITIMER_VIRTUAL, ITIMER_PROF and RLIMIT_CPU; allocated at first use.
-    pub(super) cpu_timers: Once<Box<CpuTimers>>,
+    /// Timers other than ITIMER_REAL, and what waits for signals or for the end of the process; allocated at first use.
+    pub(super) seldom: Once<Box<Seldom>>,
     /// A [`Life`].
     pub(super) life: AtomicU8,
     /// The signal that the parent gets when this process ends, 0 for none.
@@ -202,8 +202,7 @@ pub struct Process {
     pub(super) thread_count: AtomicU32,
 
     // With locks of their own: where threads sleep.
-    /// Where execve waits for the other threads to exit, and where stopped threads wait for SIGCONT; and with
-    /// [`flag::HEARS_SIGNALS`] what waits for signals without taking them, such as an epoll.
+    /// Where execve waits for the other threads to exit, and where stopped threads wait for SIGCONT.
     pub(super) group_wait: WaitQueue,
     /// Where the process's threads sleep in wait4.
     pub(super) child_wait: WaitQueue,
@@ -336,14 +335,19 @@ impl Process {
             real_timer: IrqSpin::new(RealSlot::OFF),
             real_node: TimerNode::new(),
             vfork_done: VforkGate::new(),
-            cpu_timers: Once::new(),
+            seldom: Once::new(),
             uid: AtomicU32::new(uid),
             sigpending: AtomicU32::new(sigpending),
             start_ns: task::time::monotonic_ns(),
         });
-        prepare_cpu_limit(&p.cpu_timers, cpu);
-        set_cpu_limit(&p.cpu_timers, cpu);
+        prepare_cpu_limit(&p.seldom, cpu);
+        set_cpu_limit(&p.seldom, cpu);
         p
+    }
+
+    /// What few processes need. Allocates at the first call.
+    pub(super) fn seldom(&self) -> &Seldom {
+        self.seldom.get_or_init(|| Box::new(Seldom::default()))
     }
 
     /// The pid, as getpid(2) returns it.

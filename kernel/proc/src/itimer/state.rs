@@ -1,4 +1,4 @@
-//! What a process keeps of its interval timers.
+//! What a process keeps of its interval timers, and what else few processes need.
 
 use alloc::boxed::Box;
 use core::num::NonZeroU64;
@@ -6,14 +6,14 @@ use ksync::atomic::{AtomicU64, Ordering};
 
 use ksync::Once;
 use task::time;
+use task::wait::WaitQueue;
 
 use crate::rlimit::{self, Limit};
 use crate::timers::state::Timers;
 
-/// The CPU-time timers of a process that has used them, in nanoseconds. Fields atomic. ITIMER_VIRTUAL and ITIMER_PROF are set under the
-/// lock of `real_timer`, and RLIMIT_CPU under that of the limits; they expire under neither.
-#[derive(Default)]
-pub struct CpuTimers {
+/// What is allocated when a process first needs some of it. The CPU-time timers, in nanoseconds, are atomic. ITIMER_VIRTUAL and ITIMER_PROF are
+/// set under the lock of `real_timer`, and RLIMIT_CPU under that of the limits; they expire under neither.
+pub struct Seldom {
     /// The process's CPU time at which ITIMER_VIRTUAL and ITIMER_PROF expire, 0 for never.
     pub(super) at: [AtomicU64; 2],
     pub(super) interval: [AtomicU64; 2],
@@ -25,11 +25,32 @@ pub struct CpuTimers {
     pub(super) changes: AtomicU64,
     /// Until this monotonic time nothing expires, even if the process runs on all CPUs.
     pub(super) quiet_until: AtomicU64,
-    /// The POSIX timers, which are seldom used either.
+    /// The POSIX timers.
     pub(crate) posix: Timers,
+    /// Woken by the end of the process.
+    pub(crate) ended: WaitQueue,
+    /// Woken by each signal that becomes pending for the process or a thread of it, once the process has `HEARS_SIGNALS`.
+    pub(crate) arrivals: WaitQueue,
 }
 
-impl CpuTimers {
+impl Default for Seldom {
+    /// No timer is set, and nobody waits.
+    fn default() -> Self {
+        Seldom {
+            at: Default::default(),
+            interval: Default::default(),
+            warning: AtomicU64::new(0),
+            death: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+            quiet_until: AtomicU64::new(u64::MAX),
+            posix: Timers::default(),
+            ended: WaitQueue::new(),
+            arrivals: WaitQueue::new(),
+        }
+    }
+}
+
+impl Seldom {
     /// A timer has been set: the next thread that runs looks.
     pub(super) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
@@ -38,16 +59,16 @@ impl CpuTimers {
 }
 
 /// Allocates what [`set_cpu_limit`] needs for `limit`.
-pub(crate) fn prepare_cpu_limit(timers: &Once<Box<CpuTimers>>, limit: Limit) {
+pub(crate) fn prepare_cpu_limit(timers: &Once<Box<Seldom>>, limit: Limit) {
     // The hard limit is no lower.
     if limit.soft != rlimit::INFINITY {
-        timers.get_or_init(|| Box::new(CpuTimers::default()));
+        timers.get_or_init(|| Box::new(Seldom::default()));
     }
 }
 
 /// Makes the process that has `timers` get SIGXCPU and SIGKILL as RLIMIT_CPU says: `limit`, in seconds of CPU time. The caller has
 /// called [`prepare_cpu_limit`].
-pub(crate) fn set_cpu_limit(timers: &Once<Box<CpuTimers>>, limit: Limit) {
+pub(crate) fn set_cpu_limit(timers: &Once<Box<Seldom>>, limit: Limit) {
     // A process that has used more already gets the signal when one of its threads next checks the timers. 0 seconds become one
     // nanosecond, because 0 stands for never.
     let at = |seconds: u64| match seconds {

@@ -51,7 +51,7 @@ impl Process {
         // The first change of a limit allocates, which must not happen under the lock.
         let mut fresh = Rlimits::own();
         if r == Resource::Cpu {
-            prepare_cpu_limit(&self.cpu_timers, new);
+            prepare_cpu_limit(&self.seldom, new);
         }
         let mut limits = self.limits.lock();
         let old = limits.get(r);
@@ -64,7 +64,7 @@ impl Process {
         // Under the lock: of two changes at once, the later one is in force.
         match r {
             Resource::Sigpending => self.sigpending.store(small(new.soft), Ordering::Relaxed),
-            Resource::Cpu => set_cpu_limit(&self.cpu_timers, new),
+            Resource::Cpu => set_cpu_limit(&self.seldom, new),
             _ => {}
         }
         Ok(old)

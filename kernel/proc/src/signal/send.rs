@@ -304,8 +304,10 @@ fn post_only(
     if !ends && result.is_ok() {
         nudge_target(&pin, p, whom, signo);
         // A thread that set it before it looked for signals under the signal lock is seen here.
-        if p.has(pflag::HEARS_SIGNALS) {
-            p.group_wait.wake_all();
+        if p.has(pflag::HEARS_SIGNALS)
+            && let Some(seldom) = p.seldom.get()
+        {
+            seldom.arrivals.wake_all();
         }
     }
     (result, continued)

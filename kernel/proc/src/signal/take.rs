@@ -13,15 +13,16 @@ use crate::process::{Process, flag as pflag};
 
 use crate::{UserThreadExt, itimer, timers};
 
-/// The queue that is woken by each signal that becomes pending for `p` or for one of its threads from now on, and by its end; by other
-/// news of the process, too.
+/// The queue that is woken by each signal that becomes pending for `p` or for one of its threads from now on. Allocates at the first call for a
+/// process.
 pub fn arrivals(p: &Process) -> &WaitQueue {
+    let queue = &p.seldom().arrivals;
     if !p.has(pflag::HEARS_SIGNALS) {
         p.set_flag(pflag::HEARS_SIGNALS, true);
     }
-    // Before the caller looks at signals or at the process's life: `become_zombie` has the other half.
+    // Before the caller looks at signals.
     fence(Ordering::SeqCst);
-    &p.group_wait
+    queue
 }
 
 /// The signals pending for `t` or for its process.

@@ -16,7 +16,6 @@
 
 pub(crate) mod state;
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use task::current::current;
@@ -27,7 +26,6 @@ use self::state::GONE;
 use self::state::{List, Phase, Timer, Timers};
 pub use self::state::{MOST, Notify, OF_TIMERS, Spec};
 use super::itimer::Setting;
-use super::itimer::state::CpuTimers;
 use super::process::Process;
 use super::signal::{self, Pending, Sent, SigFields, SigInfo, code};
 use crate::{UserThreadExt, ids};
@@ -56,7 +54,7 @@ pub const ENOUGH_NS: u64 = 50_000;
 const KEEP: usize = 8;
 
 fn of(p: &Process) -> Option<&Timers> {
-    p.cpu_timers.get().map(|timers| &timers.posix)
+    p.seldom.get().map(|timers| &timers.posix)
 }
 
 fn find(list: &mut List, id: u32) -> Result<&mut Timer, TimerError> {
@@ -69,10 +67,7 @@ fn find(list: &mut List, id: u32) -> Result<&mut Timer, TimerError> {
 /// # Errors
 /// `Again`, `NoMemory`.
 pub fn create(p: &Process, spec: Spec) -> Result<u32, TimerError> {
-    let timers = &p
-        .cpu_timers
-        .get_or_init(|| Box::new(CpuTimers::default()))
-        .posix;
+    let timers = &p.seldom().posix;
     let new = Timer::new(spec, current().payer(), p.sigpending_limit()).ok_or(TimerError::Again)?;
     let thread = match spec.notify {
         Notify::Thread(tid) => ids::find_thread(tid),
