@@ -355,6 +355,9 @@ impl Packed {
 /// The longest list that an empty queue keeps.
 const KEEP: usize = 64;
 
+/// The most listeners of one queue: a wake-up, which may come in an interrupt, calls all of them.
+pub const MOST_LISTENERS: usize = 256;
+
 /// Oldest first: `first`, then `more`.
 struct Registrations {
     first: Registration,
@@ -415,6 +418,20 @@ impl Registrations {
         })
     }
 
+    /// Whether there are as many listeners as there may be. Drops void registrations if it seems so.
+    fn is_full_of_listeners<S: Sleepers>(&mut self, pin: &CpuPin) -> bool {
+        if self.len() < MOST_LISTENERS {
+            return false;
+        }
+        let further = self.more.with(|more| {
+            more.as_mut().map_or(0, |m| {
+                m.retain(|old| old.live::<S>(pin));
+                m.iter().filter(|r| r.is_listener()).count()
+            })
+        });
+        usize::from(self.first.is_listener()) + further >= MOST_LISTENERS
+    }
+
     /// Takes out the list of an empty queue if many have waited, for the caller to free.
     #[inline]
     fn spare(&mut self) -> Further {
@@ -471,8 +488,9 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
         }
     }
 
-    /// Adds a registration; false if there is no memory for it. To be called before the condition is tested. It replaces one
-    /// of the same thread that is the last on the queue. Allocates and frees without the queue's lock.
+    /// Adds a registration; false if there is no memory for it, or if it is of a listener and the queue has [`MOST_LISTENERS`]. To be
+    /// called before the condition is tested. It replaces one of the same thread that is the last on the queue. Allocates and frees
+    /// without the queue's lock.
     pub fn add(&self, r: Registration) -> bool {
         let pin = pin();
         let mut list = self.list.lock();
@@ -481,6 +499,9 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
             drop(list);
             drop(spare);
             list = self.list.lock();
+        }
+        if r.is_listener() && list.is_full_of_listeners::<S>(&pin) {
+            return false;
         }
         while !list.push::<S>(&pin, r) {
             // Grow outside the lock: the allocator must not be entered with interrupts off.

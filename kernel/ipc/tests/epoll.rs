@@ -537,3 +537,35 @@ fn files_come_and_go_beside_a_wait() {
         assert_eq!(user.held(Charge::Watches), held);
     });
 }
+
+/// A queue calls 256 listeners at most. The other epolls look again by themselves, and miss nothing.
+#[test]
+fn a_file_in_very_many_epolls_reaches_them_all() {
+    on(2, || {
+        let c = counter(0);
+        let all: Vec<FileRef> = (0..300).map(|_| epoll()).collect();
+        for e in &all {
+            assert_eq!(add(e, &c, 3, IN), Ok(()));
+        }
+        for e in &all {
+            assert_eq!(ready(e), NOTHING);
+        }
+        let last = all[299].clone();
+        let heard = Arc::new(AtomicU64::new(0));
+        let at = heard.clone();
+        spawn(None, move || {
+            let found = wait_until(&last, 1, Deadline::after(1000 * MS)).expect("an event");
+            assert_eq!(found.len(), 1);
+            at.store(monotonic_ns(), SeqCst);
+        });
+        nap(20);
+        assert_eq!(heard.load(SeqCst), 0);
+        let counted = monotonic_ns();
+        count(&c);
+        wait_for_ends(1);
+        assert!(heard.load(SeqCst) - counted < 10 * MS);
+        for e in &all {
+            assert_eq!(ready(e), [3]);
+        }
+    });
+}

@@ -16,7 +16,10 @@ impl Sleepers for Threads {
     fn wake(_: &CpuPin, _: u32) {}
 
     fn listener_round(_: &CpuPin, number: u32) -> Option<&Round> {
-        HEARD.get(number as usize).map(|heard| &heard.0)
+        let crowd = || CROWD.get()?.get(number as usize - 1000);
+        HEARD
+            .get(number as usize)
+            .map_or_else(crowd, |heard| Some(&heard.0))
     }
 
     /// The listeners with even numbers wake a thread.
@@ -28,6 +31,9 @@ impl Sleepers for Threads {
 
 /// Rounds of listeners, and how often each was called.
 static HEARD: [(Round, AtomicU64); 24] = [const { (Round::after(0), AtomicU64::new(0)) }; 24];
+
+/// The rounds of further listeners, from number 1000 on.
+static CROWD: std::sync::OnceLock<alloc::vec::Vec<Round>> = std::sync::OnceLock::new();
 
 type Queue = WaitQueue<Threads, QueueLock>;
 
@@ -120,6 +126,27 @@ fn many_exclusive_listeners_stay_in_order() {
     assert_eq!(queue.wake_all(), 1);
     assert_eq!(queue.wake_all(), 1);
     assert_eq!(calls(14..24), [1, 1, 1, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+/// One more may listen once another one is gone.
+#[test]
+fn a_queue_has_so_many_listeners_and_no_more() {
+    const BEGIN: u32 = 1000;
+    let most = MOST_LISTENERS as u32;
+    let all = CROWD.get_or_init(|| (0..most + 2).map(|_| Round::after(0)).collect());
+    let queue = Queue::new();
+    let add = |n: u32| {
+        let round = all[n as usize].begin();
+        queue.add(Registration::listener(BEGIN + n, round, false))
+    };
+    // A thread is not in their way, nor they in its.
+    assert!(queue.add(Registration::new(3, ROUNDS[3].begin())));
+    assert!((0..most).all(add));
+    assert!(!add(most) && !add(most + 1));
+    assert!(queue.add(Registration::new(4, ROUNDS[4].begin())));
+    all[7].end();
+    assert!(add(most) && !add(most + 1));
+    assert_eq!(queue.list.lock().len(), MOST_LISTENERS + 2);
 }
 
 #[test]
