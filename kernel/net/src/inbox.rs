@@ -12,7 +12,7 @@ use core::ptr;
 use cred::Payer;
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicBool, Ordering::Relaxed};
-use ksync::{Mutex, MutexGuard};
+use ksync::{Cause, Mutex, MutexGuard};
 use task::wait::WaitQueue;
 use vfs::error::FsError;
 use vfs::file::FileRef;
@@ -198,9 +198,10 @@ impl Inbox {
         }
     }
 
-    fn wake_pollers(&self) {
+    /// Wakes the callers of poll(2) and the like; epolls only of sockets that look for this: the owner for input, senders for room.
+    fn wake_pollers(&self, cause: Cause) {
         if !self.pollers.is_empty() {
-            self.pollers.wake_all();
+            self.pollers.wake_all_for(cause);
         }
     }
 
@@ -239,7 +240,7 @@ impl Inbox {
             if empty {
                 self.wake_reader();
             }
-            self.wake_pollers();
+            self.wake_pollers(Cause::Input);
         }
         // Also if nothing could be copied: no other wake-up than the one that this writer had may come.
         if room {
@@ -279,7 +280,7 @@ impl Inbox {
         }
         drop(c);
         self.wake_reader();
-        self.wake_pollers();
+        self.wake_pollers(Cause::Input);
         Ok(Pushed::Yes)
     }
 
@@ -317,7 +318,7 @@ impl Inbox {
                 }
                 if !full {
                     self.wake_writer();
-                    self.wake_pollers();
+                    self.wake_pollers(Cause::Room);
                 }
                 let (got, packet) = got?;
                 // Frees the sender's account, and wakes senders.
@@ -353,7 +354,7 @@ impl Inbox {
         drop(c);
         if relieved {
             self.wake_writer();
-            self.wake_pollers();
+            self.wake_pollers(Cause::Room);
         }
         // Also if nothing could be copied, as in `try_put`.
         if more {
@@ -420,7 +421,7 @@ impl Inbox {
             if rights.is_none() && packet.is_none() {
                 // There is room now.
                 self.writers.wake_all();
-                self.wake_pollers();
+                self.wake_pollers(Cause::Room);
                 return;
             }
             drop((rights, packet));
@@ -436,7 +437,7 @@ impl Inbox {
     pub fn set_partner(&self, partner: usize) {
         self.content.lock().partner = partner;
         self.writers.wake_all();
-        self.wake_pollers();
+        self.pollers.wake_all();
     }
 
     /// Sets what a stream's writer may have in it, in bytes.
@@ -445,7 +446,7 @@ impl Inbox {
             stream.set_limit(limit);
         }
         self.wake_writer();
-        self.wake_pollers();
+        self.wake_pollers(Cause::Room);
     }
 
     /// Sets the user of a stream's writer.

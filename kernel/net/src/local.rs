@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use cred::{MemoryCharge, Payer};
 use ksync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
-use ksync::{Mutex, Once, Spin};
+use ksync::{Cause, Mutex, Once, Spin};
 use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, Step, park_and_pass_on};
 use task::wait::{WaitQueue, Waiter};
@@ -396,12 +396,13 @@ impl LocalSocket {
     /// Registers a waiter with all that may change what [`poll`](Self::poll) finds.
     fn listen_to(&self, w: &mut Waiter) {
         w.listen(&self.changes);
-        w.listen(&self.inbox.pollers);
+        w.listen_except(&self.inbox.pollers, Cause::Room);
         if let Some(listener) = self.listener.get() {
             w.listen(&listener.pollers);
         }
         if let Some(peer) = self.peer() {
-            w.listen(&peer.inbox.pollers);
+            // What this socket sends is no news for itself.
+            w.listen_except(&peer.inbox.pollers, Cause::Input);
         }
         if self.kind != Type::Stream {
             w.listen(&self.sent.pollers);
@@ -416,8 +417,13 @@ impl LocalSocket {
         };
         if let Some(w) = waiter {
             self.listen_to(w);
-            if let Some(peer) = &peer {
-                w.listen(&peer.inbox.pollers);
+            match &peer {
+                // Connected to itself: the later of two registrations counts.
+                Some(peer) if Arc::ptr_eq(&peer.inbox, &self.inbox) => {
+                    w.listen(&self.inbox.pollers)
+                }
+                Some(peer) => w.listen_except(&peer.inbox.pollers, Cause::Input),
+                None => {}
             }
         }
         let own = self.inbox.state();

@@ -98,6 +98,29 @@ tests! { "epoll";
         ok!(sys::close(from));
         is!(ok!(now(e)), [(OUT | libc::EPOLLERR as u32, to)]);
     }
+    a_socket_hears_its_peer_and_not_itself {
+        for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_SEQPACKET] {
+            let mut fds = [0i32; 2];
+            ok!(sc!(SYS_socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr()));
+            let [a, b] = fds;
+            let (e, f) = (ok!(epoll()), ok!(epoll()));
+            ok!(ctl(e, ADD, a, IN | OUT | ET));
+            ok!(ctl(f, ADD, b, IN | OUT | ET));
+            is!(ok!(now(e)), [(OUT, a)]);
+            is!(ok!(now(f)), [(OUT, b)]);
+            for _ in 0..3 {
+                ok!(sys::write(a, b"abc"));
+                is!(ok!(now(e)), NONE);
+                is!(ok!(now(f)), [(IN | OUT, b)]);
+                is!(ok!(now(f)), NONE);
+            }
+            ok!(sys::read(b, &mut [0; 3]));
+            is!(ok!(now(f)), NONE);
+            ok!(sys::write(b, b"d"));
+            is!(ok!(now(f)), NONE);
+            is!(ok!(now(e)), [(IN | OUT, a)]);
+        }
+    }
     a_oneshot_entry_is_off_until_it_is_changed {
         let (c, e) = (ok!(counter(1)), ok!(epoll()));
         ok!(ctl(e, ADD, c, IN | ONESHOT));
