@@ -148,8 +148,9 @@ pub fn fence_between_loads() {
 /// atomics cannot be. Nothing otherwise.
 #[inline(always)]
 pub fn may_switch() {
+    // Not a yield, by which a thread says that it can go no further.
     #[cfg(shuttle)]
-    shuttle::thread::yield_now();
+    atomic::AtomicBool::new(false).load(atomic::Ordering::Relaxed);
 }
 
 /// Adds to a word that only this CPU writes: one instruction in the kernel, so that an interrupt handler of the same

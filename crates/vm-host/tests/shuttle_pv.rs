@@ -11,7 +11,7 @@ use vm_host::schedules::{AT, PAGE, World, explore, join, program, spawn, stop_ev
 
 const RW: MapProt = MapProt::READ.union(MapProt::WRITE);
 /// Entries of a chunk, in these models.
-const CHUNK: u64 = 3;
+const CHUNK: u64 = 16;
 
 /// A space that has memory mapped at [`AT`] and no entry yet.
 fn untouched(world: &World, args: MapArgs<'_>) -> Arc<Space> {
@@ -188,6 +188,7 @@ fn a_new_space_gets_room_beside_an_end() {
 /// The space's only chunk is full, and the first that the reclaimer looks at.
 fn full_beside_exit(world: &Arc<World>) {
     world.lab.vm.rmap.limit_chunks(2);
+    world.file.allocate(&world.lab.vm, 0, PAGE, true).unwrap();
     let full = untouched(world, MapArgs::anon((CHUNK + 2) * PAGE, RW));
     (0..CHUNK).for_each(|n| touch_page(world, &full, n));
     room_for_two_beside_exit(world, full, [CHUNK, CHUNK + 1]);

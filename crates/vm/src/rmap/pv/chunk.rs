@@ -25,7 +25,7 @@ use crate::rmap::{FreeBits, Part};
 use crate::{Machine, Vm};
 
 /// Entries of a chunk; few in models of schedules, so that they get full there.
-pub(super) const ENTRIES: usize = if cfg!(shuttle) { 3 } else { 168 };
+pub(super) const ENTRIES: usize = if cfg!(shuttle) { 16 } else { 168 };
 /// Entries that there is room for.
 const ROOM: usize = 168;
 /// Words of bits of a chunk.
