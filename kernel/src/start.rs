@@ -27,6 +27,9 @@ pub(super) fn init_process(info: &BootInfo, options: &Options) {
         Ok(boot) => boot,
         Err(e) => panic!("no root file system: {e:?}"),
     };
+    if proc::vdso::init().is_err() {
+        panic!("no memory for the object that programs read the clocks with");
+    }
     serial::start(tty::console::input);
     let options = options.clone();
     if first::make_init(boot.files, boot.fs, move || run_init(&options)).is_err() {

@@ -30,6 +30,7 @@ pub mod tag {
     pub const RANDOM: u64 = 25;
     pub const HWCAP2: u64 = 26;
     pub const EXECFN: u64 = 31;
+    pub const SYSINFO_EHDR: u64 = 33;
 }
 
 /// The values for the auxiliary vector.
@@ -57,6 +58,8 @@ pub struct AuxInfo {
     pub hwcap: u64,
     /// Linux's second word of capabilities (bit 1: FSGSBASE usable).
     pub hwcap2: u64,
+    /// Where the kernel's own object is mapped, or 0.
+    pub sysinfo_ehdr: u64,
     /// Seed for the stack protector and pointer guard.
     pub random: [u8; 16],
 }
@@ -171,7 +174,7 @@ pub struct StackImage {
 }
 
 /// Pairs of the auxiliary vector, the end mark among them.
-const PAIRS: usize = 19;
+const PAIRS: usize = 20;
 /// Bytes of the auxiliary vector.
 pub const AUXV_BYTES: u64 = 16 * PAIRS as u64;
 
@@ -237,6 +240,7 @@ impl StackImage {
 
 fn aux_pairs(aux: &AuxInfo, execfn: u64, platform: u64, random: u64) -> [(u64, u64); PAIRS] {
     [
+        (tag::SYSINFO_EHDR, aux.sysinfo_ehdr),
         (tag::HWCAP, aux.hwcap),
         (tag::PAGESZ, PAGE),
         (tag::CLKTCK, 100),

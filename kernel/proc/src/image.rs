@@ -15,7 +15,7 @@ use task::account::charge_large;
 use vfs::{ExecFile, FsError};
 
 use super::layout::Layout;
-use super::{oom, with_fs, with_space};
+use super::{oom, vdso, with_fs, with_space};
 
 /// Most scripts on the way to a program, each the interpreter of the one before (execve(2): ELOOP beyond).
 const DEPTH_MAX: usize = 5;
@@ -207,12 +207,12 @@ fn build(
     (image, interp): (&Image, Option<(ExecFile, Image)>),
     layout: &Layout,
 ) -> Result<(u64, u64, Places), ExecError> {
+    let (mut plan, mut aux) = (Plan::default(), manner.aux);
+    let layout = &plan.vdso(*layout, &mut aux)?;
     space.set_mmap_base(layout.mmap_base);
 
     let base = base_for(image, layout)?;
-    let mut plan = Plan::default();
     let places = plan.image(request.file.object()?, image, base)?;
-    let mut aux = manner.aux;
     aux.entry = image.entry.wrapping_add(base);
     aux.phdr = image.phdr_vaddr.map_or(0, |v| v.wrapping_add(base));
     aux.phnum = image.phnum as u64;
@@ -431,6 +431,22 @@ impl<'a> Plan<'a> {
             self.zero.push((zero_from, zero_to));
         }
         Ok(())
+    }
+
+    /// Adds the kernel's own object, on top of all mappings without a fixed address. Returns the layout that is left.
+    fn vdso(&mut self, mut layout: Layout, aux: &mut AuxInfo) -> Result<Layout, ExecError> {
+        let Some(object) = vdso::object() else {
+            return Ok(layout);
+        };
+        let end = layout.mmap_base;
+        layout.mmap_base -= vdso::LEN;
+        self.maps.try_reserve(1).map_err(|_| ExecError::NoMemory)?;
+        self.maps.push(MapArgs {
+            source: Source::Object(object, 0),
+            ..fixed(layout.mmap_base, end, Prot::READ | Prot::EXEC)
+        });
+        aux.sysinfo_ehdr = layout.mmap_base;
+        Ok(layout)
     }
 
     /// Adds the stack, which ends at `top` and whose first frame begins at `sp`.

@@ -52,6 +52,7 @@ pub mod timers;
 pub mod upcalls;
 pub mod user_thread;
 pub mod uts;
+pub mod vdso;
 mod vfork;
 pub mod wait4;
 

@@ -140,6 +140,7 @@ fn set_realtime(to: u64) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     time::set_realtime(to);
+    proc::vdso::real_time_was_set();
     ipc::timerfd::clock_was_set();
     Ok(())
 }

@@ -60,6 +60,11 @@ pub fn boot_realtime_ns() -> u64 {
     REALTIME_AT_ZERO.load(Ordering::Relaxed)
 }
 
+/// What [`now_ns`] is computed with: nanoseconds a tick, as a 32.32 fixed-point number, and the TSC at zero.
+pub fn scale() -> [u64; 2] {
+    [&NS_PER_TICK, &TSC_AT_ZERO].map(|word| word.load(Ordering::Relaxed))
+}
+
 /// TSC ticks a second.
 pub fn tsc_hz() -> u64 {
     TSC_HZ.load(Ordering::Relaxed)

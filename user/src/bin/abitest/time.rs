@@ -2,6 +2,7 @@
 
 use crate::harness::*;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Instant, SystemTime};
 use user::sys;
 
 static TICKS: AtomicU64 = AtomicU64::new(0);
@@ -16,7 +17,69 @@ fn clock(id: i32) -> Result<u64, i32> {
     Ok(ts[0] * 1_000_000_000 + ts[1])
 }
 
+/// Real time, as the C library reads it: by the object that the kernel maps.
+fn library_time() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64)
+}
+
+/// What the auxiliary vector says.
+fn in_vector(tag: u64) -> Option<u64> {
+    let bytes = std::fs::read("/proc/self/auxv").ok()?;
+    let words: Vec<u64> = bytes
+        .chunks_exact(8)
+        .map(|b| u64::from_ne_bytes(b.try_into().unwrap_or_default()))
+        .collect();
+    words
+        .chunks_exact(2)
+        .find(|pair| pair[0] == tag)
+        .map(|pair| pair[1])
+}
+
 tests! { "time";
+    the_library_reads_the_clock_that_the_kernel_reads {
+        for _ in 0..2000 {
+            let before = ok!(clock(libc::CLOCK_REALTIME));
+            let read = library_time();
+            let after = ok!(clock(libc::CLOCK_REALTIME));
+            holds!(before <= read && read <= after);
+        }
+    }
+    the_library_reads_monotonic_time_on_every_cpu {
+        let mut last = Instant::now();
+        for _ in 0..50 {
+            for cpu in sys::cpus() {
+                ok!(sys::tie_to_cpu(cpu));
+                let now = Instant::now();
+                holds!(now >= last);
+                last = now;
+            }
+        }
+    }
+    the_library_finds_that_real_time_was_set {
+        let set = |ns: u64| {
+            let ts = [ns / 1_000_000_000, ns % 1_000_000_000];
+            sc!(SYS_clock_settime, libc::CLOCK_REALTIME, ts.as_ptr())
+        };
+        let ahead = 5_000_000_000;
+        let to = ok!(clock(libc::CLOCK_REALTIME)) + ahead;
+        // Only root may.
+        if set(to) == Err(libc::EPERM) { return Ok(()); }
+        let read = library_time();
+        ok!(set(ok!(clock(libc::CLOCK_REALTIME)) - ahead));
+        holds!(read >= to);
+        holds!(library_time() < read);
+    }
+    the_kernels_object_is_mapped_where_the_vector_says {
+        let at = in_vector(33).unwrap_or(0);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let line = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap_or_default();
+        holds!(at != 0 && line.starts_with(&format!("{at:x}-")) && line.contains(" r-xp "));
+        is!(sys::peek64(at) as u32, u32::from_le_bytes(*b"\x7fELF"));
+        // A child has it, too, and may take it away.
+        is!(in_child(|| i32::from(library_time() == 0))?, 0);
+        is!(in_child(move || i32::from(sc!(SYS_munmap, at, 8192).is_err()))?, 0);
+    }
     clocks_advance {
         for id in [libc::CLOCK_MONOTONIC, libc::CLOCK_REALTIME, libc::CLOCK_BOOTTIME, libc::CLOCK_MONOTONIC_RAW] {
             let before = ok!(clock(id));

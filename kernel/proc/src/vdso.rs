@@ -1,0 +1,81 @@
+//! The object that each program has mapped, with which it reads the clocks without a system call: vdso(7).
+//!
+//! It is a file of its own, whose last page has the clocks. They are constant, but for real time's zero, which one store of a word changes
+//! whenever real time is set; so a program reads real time from before or after that, and needs no lock.
+
+use alloc::sync::Arc;
+
+use ::vdso::{CLOCK_AT, IMAGE, REAL_AT_ZERO_AT};
+use ::vm::object::ObjectRef;
+use ksync::Once;
+use mem::vm;
+use task::time;
+
+/// Bytes of it, whole pages.
+pub const LEN: u64 = IMAGE.len() as u64;
+
+hal::machine_static! {
+    static OBJECT: Once<ObjectRef> = Once::new();
+}
+
+/// What its mappings are tagged with.
+pub struct Tag;
+
+/// Makes it. Called once, at boot, when the clocks run.
+///
+/// # Errors
+/// No memory.
+pub fn init() -> Result<(), ()> {
+    let object = ObjectRef::new_file(vm(), None).map_err(|_| ())?;
+    object.set_tag(Arc::new(Tag));
+    let mut at = 0;
+    let copy = &mut |bytes: &mut [u8]| {
+        let n = bytes.len();
+        bytes.copy_from_slice(&IMAGE[at..at + n]);
+        at += n;
+        n
+    };
+    let written = object.write(vm(), 0, LEN, copy).map_err(|_| ())?;
+    if written != LEN {
+        return Err(());
+    }
+    let [ratio, zero] = hal::time::scale();
+    put(&object, CLOCK_AT, ratio);
+    put(&object, CLOCK_AT + 8, zero);
+    OBJECT.get_or_init(|| object);
+    real_time_was_set();
+    Ok(())
+}
+
+/// The object; none where no kernel has booted, as in tests.
+pub fn object() -> Option<&'static ObjectRef> {
+    OBJECT.get()
+}
+
+/// Tells programs that real time was set. Sleeps.
+pub fn real_time_was_set() {
+    let Some(object) = object() else {
+        return;
+    };
+    loop {
+        let steps = time::steps();
+        put(object, REAL_AT_ZERO_AT, time::monotonic_to_real(0));
+        // Of two calls at once, the one that finds the other's step writes what both have made of the time.
+        if time::steps() == steps {
+            return;
+        }
+    }
+}
+
+/// Writes a word of a page that is there, by one store.
+fn put(object: &ObjectRef, at: usize, word: u64) {
+    let copy = &mut |bytes: &mut [u8]| match <&mut [u8; 8]>::try_from(bytes) {
+        Ok(bytes) => {
+            *bytes = word.to_ne_bytes();
+            8
+        }
+        Err(_) => 0,
+    };
+    let written = object.write(vm(), at as u64, 8, copy);
+    debug_assert_eq!(written.ok(), Some(8), "the page is there");
+}
