@@ -433,19 +433,20 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Adds the kernel's own object, on top of all mappings without a fixed address. Returns the layout that is left.
+    /// Adds the kernel's own object directly above the stack, so that both have the same page table. Returns the layout that is
+    /// left.
     fn vdso(&mut self, mut layout: Layout, aux: &mut AuxInfo) -> Result<Layout, ExecError> {
         let Some(object) = vdso::object() else {
             return Ok(layout);
         };
-        let end = layout.mmap_base;
-        layout.mmap_base -= vdso::LEN;
+        let end = layout.stack_top;
+        layout.stack_top -= vdso::LEN;
         self.maps.try_reserve(1).map_err(|_| ExecError::NoMemory)?;
         self.maps.push(MapArgs {
             source: Source::Object(object, 0),
-            ..fixed(layout.mmap_base, end, Prot::READ | Prot::EXEC)
+            ..fixed(layout.stack_top, end, Prot::READ | Prot::EXEC)
         });
-        aux.sysinfo_ehdr = layout.mmap_base;
+        aux.sysinfo_ehdr = layout.stack_top;
         Ok(layout)
     }
 
