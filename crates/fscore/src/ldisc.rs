@@ -104,6 +104,61 @@ impl Ldisc {
         self.line.wrapping_sub(self.read) as usize
     }
 
+    /// Bytes of input that [`available`](Self::available) counts, without the marks of ends of file (FIONREAD).
+    pub fn queued(&self) -> usize {
+        let marks =
+            (0..self.available() as u32).filter(|i| self.is_mark(self.read.wrapping_add(*i)));
+        self.available() - marks.count()
+    }
+
+    /// Whether poll(2) reports input: a complete line, or without line editing as many bytes as VMIN says, unless VTIME is set.
+    pub fn is_readable(&self) -> bool {
+        let t = &self.termios;
+        let least = match t.cc[cc::VMIN] {
+            min @ 1.. if !t.canonical() && t.cc[cc::VTIME] == 0 => usize::from(min),
+            _ => 1,
+        };
+        self.available() >= least
+    }
+
+    /// Whether [`input`](Self::input) takes another byte without losing one. A line that is being edited takes all, since its
+    /// characters may be erased, and drops what is too much.
+    pub fn takes_input(&self) -> bool {
+        self.len() + 1 < BUFFER || self.edits_alone()
+    }
+
+    /// Whether there is so much room that a writer at the other end is to go on.
+    pub fn has_room(&self) -> bool {
+        self.len() <= BUFFER * 3 / 4 || self.edits_alone()
+    }
+
+    /// Whether there is nothing but a line that is being edited.
+    fn edits_alone(&self) -> bool {
+        self.termios.canonical() && self.line == self.read
+    }
+
+    /// The signal that the byte would raise now, and whether input and output are dropped with it (without NOFLSH).
+    pub fn raises(&self, b: u8) -> Option<(TtySignal, bool)> {
+        let t = &self.termios;
+        let b = self.stripped(b);
+        let flow =
+            t.iflag & iflag::IXON != 0 && (self.is_cc(cc::VSTOP, b) || self.is_cc(cc::VSTART, b));
+        if self.literal || flow || t.lflag & lflag::ISIG == 0 {
+            return None;
+        }
+        let signal = self.signal_char(b)?;
+        Some((signal, t.lflag & lflag::NOFLSH == 0))
+    }
+
+    /// The byte without its eighth bit, with ISTRIP.
+    fn stripped(&self, b: u8) -> u8 {
+        if self.termios.iflag & iflag::ISTRIP != 0 {
+            b & 0x7f
+        } else {
+            b
+        }
+    }
+
     /// Drops all input.
     pub fn flush(&mut self) {
         self.read = self.write;
@@ -189,11 +244,7 @@ impl Ldisc {
     /// is not held any more and, without NOFLSH, all input is dropped.
     pub fn input(&mut self, b: u8, wire: &mut dyn FnMut(u8)) -> Option<TtySignal> {
         let t = self.termios;
-        let mut b = if t.iflag & iflag::ISTRIP != 0 {
-            b & 0x7f
-        } else {
-            b
-        };
+        let mut b = self.stripped(b);
         if mem::take(&mut self.literal) {
             self.accept(b, wire);
             return None;
@@ -211,10 +262,8 @@ impl Ldisc {
                 self.stopped = false;
             }
         }
-        if t.lflag & lflag::ISIG != 0
-            && let Some(signal) = self.signal_char(b)
-        {
-            if t.lflag & lflag::NOFLSH == 0 {
+        if let Some((signal, flushes)) = self.raises(b) {
+            if flushes {
                 self.flush();
             }
             self.stopped = false;

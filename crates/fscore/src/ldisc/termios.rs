@@ -60,6 +60,8 @@ pub mod lflag {
     pub const ECHOKE: u32 = 0o4000;
     /// WERASE, REPRINT and LNEXT work.
     pub const IEXTEN: u32 = 0o100_000;
+    /// The other end edits lines. Not supported.
+    pub const EXTPROC: u32 = 0o200_000;
 }
 
 /// Indices of the control characters.
@@ -81,6 +83,12 @@ pub mod cc {
     pub const VLNEXT: usize = 15;
     pub const VEOL2: usize = 16;
 }
+
+/// Control flags.
+const CS8: u32 = 0o60;
+const CREAD: u32 = 0o200;
+const PARENB: u32 = 0o400;
+const HUPCL: u32 = 0o2000;
 
 /// The kernel's termios structure, field by field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +142,28 @@ impl Termios {
             line: 0,
             cc,
         }
+    }
+
+    /// The settings of a fresh pseudo-terminal: the same, but for a flag that means something on a line with a modem alone.
+    pub const fn fresh_pseudo() -> Self {
+        let fresh = Self::fresh();
+        Termios {
+            cflag: fresh.cflag & !HUPCL,
+            ..fresh
+        }
+    }
+
+    /// These settings as a pseudo-terminal takes them: eight bits without parity, whatever was asked for.
+    pub const fn of_pseudo(self) -> Self {
+        Termios {
+            cflag: self.cflag & !PARENB | CS8 | CREAD,
+            ..self
+        }
+    }
+
+    /// Whether STOP and START are the usual characters and stop output: what a master in packet mode is told of.
+    pub const fn stops_as_usual(&self) -> bool {
+        self.iflag & iflag::IXON != 0 && self.cc[cc::VSTOP] == 0x13 && self.cc[cc::VSTART] == 0x11
     }
 
     /// The structure as it is laid out in user memory.

@@ -253,3 +253,92 @@ fn termios_bytes_round_trip() {
     let t = Termios::fresh();
     assert_eq!(Termios::from_bytes(&t.to_bytes()), t);
 }
+
+#[test]
+fn a_mark_of_an_end_of_file_is_no_byte() {
+    let mut t = T::new();
+    t.type_in(b"ab\x04\x04c\n");
+    assert_eq!((t.l.available(), t.l.queued()), (6, 4));
+}
+
+#[test]
+fn poll_reports_as_many_bytes_as_a_read_waits_for() {
+    let raw = |min, time| {
+        T::with(|s| {
+            s.lflag &= !lflag::ICANON;
+            s.cc[cc::VMIN] = min;
+            s.cc[cc::VTIME] = time;
+        })
+    };
+    for (min, time, typed, readable) in [
+        (3, 0, &b"ab"[..], false),
+        (3, 0, b"abc", true),
+        (3, 1, b"a", true),
+        (0, 0, b"", false),
+        (0, 0, b"a", true),
+    ] {
+        let mut t = raw(min, time);
+        t.type_in(typed);
+        assert_eq!(t.l.is_readable(), readable, "{min} {time} {typed:?}");
+    }
+    let mut t = T::new();
+    t.type_in(b"ab");
+    assert!(!t.l.is_readable());
+    t.type_in(b"\n");
+    assert!(t.l.is_readable());
+}
+
+#[test]
+fn a_full_buffer_takes_no_more_but_for_a_line_that_is_edited() {
+    let fill = [b'x'; BUFFER];
+    let mut t = T::with(|s| s.lflag &= !(lflag::ICANON | lflag::ECHO));
+    for (n, takes, room) in [(0, true, true), (3073, true, false), (1022, false, false)] {
+        t.type_in(&fill[..n]);
+        assert_eq!((t.l.takes_input(), t.l.has_room()), (takes, room), "{n}");
+    }
+    assert_eq!(t.line().unwrap().len(), BUFFER - 1);
+    assert!(t.l.takes_input() && t.l.has_room());
+    let mut t = T::new();
+    t.type_in(&fill);
+    assert!(t.l.takes_input() && t.l.has_room());
+    t.type_in(b"\n");
+    assert!(!t.l.takes_input() && !t.l.has_room());
+}
+
+#[test]
+fn which_bytes_raise_signals() {
+    let t = T::new();
+    assert_eq!(t.l.raises(3), Some((TtySignal::Interrupt, true)));
+    assert_eq!(t.l.raises(b'a'), None);
+    let mut t = T::with(|s| s.lflag |= lflag::NOFLSH);
+    assert_eq!(t.l.raises(0x1c), Some((TtySignal::Quit, false)));
+    t.type_in(b"\x16");
+    assert_eq!(t.l.raises(0x1c), None);
+    let t = T::with(|s| s.lflag &= !lflag::ISIG);
+    assert_eq!(t.l.raises(3), None);
+    // The character stops output before it could be one that raises a signal.
+    let t = T::with(|s| s.cc[cc::VINTR] = 0x13);
+    assert_eq!(t.l.raises(0x13), None);
+    let t = T::with(|s| s.iflag |= iflag::ISTRIP);
+    assert_eq!(t.l.raises(0x83), Some((TtySignal::Interrupt, true)));
+}
+
+#[test]
+fn a_pseudo_terminal_has_eight_bits() {
+    let t = Termios::fresh_pseudo();
+    assert_eq!(t.cflag, 0o17 | 0o60 | 0o200);
+    assert_eq!(
+        Termios {
+            cflag: 0o400 | 0o17,
+            ..t
+        }
+        .of_pseudo(),
+        t
+    );
+    assert!(t.stops_as_usual());
+    let mut other = t;
+    other.cc[cc::VSTOP] = 1;
+    assert!(!other.stops_as_usual());
+    other = Termios { iflag: 0, ..t };
+    assert!(!other.stops_as_usual());
+}
