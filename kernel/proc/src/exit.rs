@@ -173,10 +173,16 @@ fn finish_process(p: &Arc<Process>) {
     become_zombie(p);
 }
 
-/// The end of a session leader: its controlling terminal hangs up.
+/// The end of a session leader: its controlling terminal hangs up. If that has done so before, the group that was in its foreground gets
+/// SIGHUP and SIGCONT. May sleep.
 fn hang_up(group: &Group) {
-    if let Some(terminal) = group.session().terminal() {
-        terminal.leader_exited(group.session());
+    let session = group.session();
+    let left = session.take_left_group();
+    if let Some(terminal) = session.terminal() {
+        terminal.leader_exited(session);
+    } else if let Some(left) = left.and_then(|id| ids::find_group(id.number())) {
+        signal::signal_whole_group(&left, sig::HUP);
+        signal::signal_whole_group(&left, sig::CONT);
     }
 }
 

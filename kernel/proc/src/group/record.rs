@@ -29,6 +29,8 @@ pub struct Session {
     /// Set when the terminal becomes the controlling one (TIOCSCTTY, open); cleared when it hangs up or is given up
     /// (TIOCNOTTY).
     terminal: Spin<Option<Arc<dyn Terminal>>, lock::SessionLock>,
+    /// The foreground group of a terminal that has hung up, if it is to be told when the leader ends.
+    left_group: Spin<Option<Id>, lock::SessionLock>,
 }
 
 impl Session {
@@ -37,6 +39,7 @@ impl Session {
         Arc::new(Session {
             id,
             terminal: Spin::new(None),
+            left_group: Spin::new(None),
         })
     }
 
@@ -53,6 +56,17 @@ impl Session {
     /// The controlling terminal.
     pub fn terminal(&self) -> Option<Arc<dyn Terminal>> {
         self.terminal.lock().clone()
+    }
+
+    /// Sets the group that is told when the leader ends: the foreground group of the terminal that has hung up.
+    pub fn set_left_group(&self, group: Option<Id>) {
+        let old = core::mem::replace(&mut *self.left_group.lock(), group);
+        drop(old);
+    }
+
+    /// Takes that group's id.
+    pub(crate) fn take_left_group(&self) -> Option<Id> {
+        self.left_group.lock().take()
     }
 
     /// Sets or clears the controlling terminal; returns the old one.
