@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod devfs;
+pub mod devpts;
 pub mod initramfs;
 pub mod procfs;
 pub mod setup;

@@ -112,6 +112,7 @@ fn mount_devices() -> Result<()> {
         )?;
     }
     tmpfs::create(&cred, &dir, b"shm", &What::Dir, NewMode::exact(0o1777))?;
+    tmpfs::create(&cred, &dir, b"pts", &What::Dir, NewMode::exact(0o755))?;
     Ok(())
 }
 

@@ -1,11 +1,13 @@
 //! ioctl(2): the requests that are the same for every file; all others are passed to the file's operations.
 
 use abi::raw::general as nr;
+use fs::devpts;
 use hal::uaccess::UserPtr;
-use vfs::file::{Kind, o};
+use tty::pty;
+use vfs::file::{FileRef, Kind, o};
 
 use super::errno::Errno;
-use super::fsutil::{fault, real_file, with_files};
+use super::fsutil::{Slot, fault, real_file, with_files};
 use crate::call::{Args, Handler};
 
 /// The calls of this file.
@@ -16,6 +18,7 @@ const FIONBIO: u32 = 0x5421;
 const FIONCLEX: u32 = 0x5450;
 const FIOCLEX: u32 = 0x5451;
 const FIOASYNC: u32 = 0x5452;
+const TIOCGPTPEER: u32 = 0x5441;
 const FICLONE: u32 = 0x4004_9409;
 const FICLONERANGE: u32 = 0x4020_940d;
 
@@ -37,6 +40,7 @@ fn ioctl(a: &mut Args) -> Result<u64, Errno> {
                 f.flags() & !bit
             });
         }
+        TIOCGPTPEER if pty::master(&f).is_some() => return open_peer(&f, arg),
         FICLONE | FICLONERANGE => return Err(Errno::EOPNOTSUPP),
         FIONREAD if matches!(f.kind, Kind::Regular(_)) => {
             let size = f.inode().map_or(0, |i| i.size());
@@ -46,4 +50,12 @@ fn ioctl(a: &mut Args) -> Result<u64, Errno> {
         _ => return Ok(f.ops().ioctl(&f, request, arg)?),
     }
     Ok(0)
+}
+
+/// TIOCGPTPEER: opens the terminal of a master, with the flags `arg` of open(2), and returns its descriptor.
+fn open_peer(f: &FileRef, arg: u64) -> Result<u64, Errno> {
+    let flags = arg as u32;
+    let slot = Slot::new(flags)?;
+    slot.reserve()?;
+    Ok(slot.fill(devpts::open_peer(f, flags), flags)?)
 }

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 
 use abi::raw::general as nr;
 use cred::Cap;
-use fs::{procfs, sysfs};
+use fs::{devpts, procfs, sysfs};
 use hal::uaccess::UserPtr;
 use proc::ids;
+use tty::pts::{self, Options};
 use vfs::error::FsError;
 use vfs::mount;
 use vfs::place::{Mount, Path, flag};
@@ -108,6 +109,7 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
         }
         b"ramfs" => tmpfs::new_super(FsKind::Tmpfs, tmpfs_settings(&options, None)?)?,
         b"devtmpfs" => vfs::devices::nodes()?,
+        b"devpts" => devpts::new_super(devpts_options(&options)?)?,
         b"proc" => procfs::new_super()?,
         b"sysfs" => sysfs::new_super()?,
         _ => return Err(Errno::ENODEV),
@@ -117,7 +119,7 @@ fn mount(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// MS_REMOUNT: new flags, and for a tmpfs new limits. `options` is an address of the program, or 0. Nothing has changed if it
+/// MS_REMOUNT: new flags, for a tmpfs new limits, and for a devpts new options. `options` is an address of the program, or 0. Nothing has changed if it
 /// fails.
 ///
 /// # Errors
@@ -130,11 +132,18 @@ fn remount(on: &Mount, flags: u32, options: u64) -> Result<u64, Errno> {
     } else {
         None
     };
+    let of_terminals = match devpts::terminals(fs) {
+        Some(terminals) => Some((terminals, devpts_options(&optional(options)?)?)),
+        None => None,
+    };
     if flags & flag::RDONLY != 0 && is_written(on) {
         return Err(Errno::EBUSY);
     }
     if let Some(settings) = settings {
         resize(fs.quota, settings.limit, fs.inodes, settings.inodes)?;
+    }
+    if let Some((terminals, options)) = of_terminals {
+        terminals.set_options(options);
     }
     mount::remount(on, flags);
     Ok(0)
@@ -186,6 +195,44 @@ fn resize(
     Ok(())
 }
 
+/// The mount options: names and values, which are empty for those without one.
+fn each_option(options: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let options = options.split(|&b| b == b',');
+    options.map(|option| match option.iter().position(|&b| b == b'=') {
+        Some(at) => (&option[..at], &option[at + 1..]),
+        None => (option, &[][..]),
+    })
+}
+
+/// The number that the value of an option is. EINVAL if it is none.
+fn number(value: &[u8], radix: u32) -> Result<u32, Errno> {
+    let digits = core::str::from_utf8(value).map_err(|_| Errno::EINVAL)?;
+    u32::from_str_radix(digits, radix).map_err(|_| Errno::EINVAL)
+}
+
+/// Parses the mount options of a devpts. Each mount is a new instance, so `newinstance` asks for what is done anyway.
+///
+/// # Errors
+/// EINVAL for other options, and for values out of bounds.
+fn devpts_options(options: &[u8]) -> Result<Options, Errno> {
+    let mut found = Options::default();
+    for (name, value) in each_option(options) {
+        match name {
+            b"uid" => found.uid = Some(number(value, 10)?),
+            b"gid" => found.gid = Some(number(value, 10)?),
+            b"mode" => found.mode = number(value, 8)? & 0o7777,
+            b"ptmxmode" => found.ptmx_mode = number(value, 8)? & 0o7777,
+            b"max" => found.max = number(value, 10)?,
+            b"" | b"newinstance" => {}
+            _ => return Err(Errno::EINVAL),
+        }
+    }
+    match found.max {
+        0..=pts::MOST => Ok(found),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
 /// Parses the mount options of a tmpfs. `limit` is the limit of pages, and of inodes, where the options give none.
 /// Options of Linux that make no difference in this kernel are accepted and ignored.
 ///
@@ -197,19 +244,11 @@ fn tmpfs_settings(options: &[u8], limit: Option<u64>) -> Result<Settings, Errno>
         inodes: limit,
         ..Settings::new(0o1777)
     };
-    let number = |value: &[u8], radix| {
-        let digits = core::str::from_utf8(value).map_err(|_| Errno::EINVAL)?;
-        u32::from_str_radix(digits, radix).map_err(|_| Errno::EINVAL)
-    };
     let suffixed = |value: &[u8]| {
         let text = core::str::from_utf8(value).ok();
         text.and_then(quota::parse_number).ok_or(Errno::EINVAL)
     };
-    for option in options.split(|&b| b == b',') {
-        let (name, value) = match option.iter().position(|&b| b == b'=') {
-            Some(at) => (&option[..at], &option[at + 1..]),
-            None => (option, &[][..]),
-        };
+    for (name, value) in each_option(options) {
         match name {
             b"mode" => settings.root.perm = number(value, 8)?,
             b"uid" => settings.root.uid = number(value, 10)?,

@@ -15,18 +15,20 @@ use vfs::devices::number;
 use vfs::error::{FsError, Result};
 use vfs::file::{Kind, o};
 
-use super::Tty;
 use super::file::TtyFile;
+use super::terminal::Tty;
 
-static CONSOLE: Once<Arc<Tty>> = Once::new();
+hal::machine_static! {
+    static CONSOLE: Once<Arc<Tty>> = Once::new();
+}
 
 fn tty() -> &'static Arc<Tty> {
-    CONSOLE.get_or_init(|| Arc::new(Tty::new(number(4, 64), console::write_bytes)))
+    CONSOLE.get_or_init(|| Arc::new(Tty::serial(number(4, 64), console::write_bytes)))
 }
 
 /// Passes a byte from the serial line to the terminal. Called by the console's thread; may sleep.
 pub fn input(byte: u8) {
-    tty().arrive(byte);
+    tty().arrive(&[byte]);
 }
 
 /// Opens the serial line. If the caller leads a session without a terminal, and the line controls no session, it becomes
@@ -36,12 +38,15 @@ pub fn input(byte: u8) {
 /// # Errors
 /// Busy: the terminal is exclusive (TIOCEXCL), and the caller is not privileged.
 pub fn open_line(flags: u32) -> Result<Kind> {
-    let tty = tty();
-    tty.admit()?;
-    let file = TtyFile::new(tty.clone());
+    open_file(tty().clone(), flags)
+}
+
+/// Opens a terminal, which becomes the controlling terminal as [`open_line`] says. Errors: those of [`TtyFile::open`].
+pub(super) fn open_file(tty: Arc<Tty>, flags: u32) -> Result<Kind> {
+    let file = TtyFile::open(tty.clone())?;
     if flags & o::NOCTTY == 0 && flags & o::ACCMODE != o::WRONLY {
         // open succeeds even if the caller may not have it as the controlling terminal.
-        let _ = tty.set_controlling(&file, true, false);
+        let _ = tty.set_controlling(Some(&file), true, false);
     }
     Ok(Kind::Other(Box::new(file)))
 }
@@ -51,20 +56,18 @@ pub fn open_line(flags: u32) -> Result<Kind> {
 /// # Errors
 /// Busy, as for [`open_line`].
 pub fn open_console() -> Result<Kind> {
-    tty().admit()?;
-    Ok(Kind::Other(Box::new(TtyFile::console(tty().clone()))))
+    Ok(Kind::Other(Box::new(TtyFile::console(tty().clone())?)))
 }
 
 /// Opens the controlling terminal of the caller's session.
 ///
 /// # Errors
-/// No device or address: the session has no controlling terminal. Busy, as for [`open_line`].
+/// No device or address: the session has no controlling terminal. Busy, as for [`open_line`]. I/O: its master is closed, or has locked it.
 pub fn open_own() -> Result<Kind> {
     let session = current().process().session();
     let terminal: Option<Arc<dyn Any + Send + Sync>> =
         session.and_then(|s| s.terminal()).map(|t| t as _);
     let tty = terminal.and_then(|t| t.downcast::<Tty>().ok());
     let tty = tty.ok_or(FsError::NoDevAddr)?;
-    tty.admit()?;
-    Ok(Kind::Other(Box::new(TtyFile::new(tty))))
+    Ok(Kind::Other(Box::new(TtyFile::open(tty)?)))
 }

@@ -14,10 +14,13 @@ use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps};
 use vfs::poll::PollMask;
 
-use super::{Line, Tty, Wire, ioctl};
+use super::line::{Line, Wire};
+use super::master::Master;
+use super::terminal::Tty;
+use super::{ioctl, pty};
 
 /// Most bytes moved between the line discipline and a program in one hold of the lock.
-const PIECE: usize = 256;
+pub(super) const PIECE: usize = 256;
 /// The unit of VTIME in nanoseconds.
 const TENTH: u64 = 100_000_000;
 
@@ -33,23 +36,32 @@ pub(super) struct TtyFile {
 }
 
 impl TtyFile {
-    /// A file that is being opened now.
-    pub fn new(tty: Arc<Tty>) -> TtyFile {
-        let hangups = tty.line.lock().hangups;
-        TtyFile {
+    /// A file that is being opened now. [`close`](FileOps::close) must follow.
+    ///
+    /// # Errors
+    /// Busy: the terminal is exclusive (TIOCEXCL), and the caller is not privileged. I/O: a pseudo-terminal's master is closed, or has locked
+    /// it.
+    pub fn open(tty: Arc<Tty>) -> Result<TtyFile> {
+        tty.admit()?;
+        let mut line = tty.line.lock();
+        if let Some(master) = &mut line.master {
+            master.open_slave()?;
+        }
+        let hangups = line.hangups;
+        drop(line);
+        Ok(TtyFile {
             tty,
             hangups,
             console: None,
-        }
+        })
     }
 
-    /// A file that is being opened as the console now.
-    pub fn console(tty: Arc<Tty>) -> TtyFile {
+    /// A file that is being opened as the console now. Errors: those of [`TtyFile::open`].
+    pub fn console(tty: Arc<Tty>) -> Result<TtyFile> {
         let session = current().process().session();
-        TtyFile {
-            console: Some(session.map(|s| s.id().clone())),
-            ..TtyFile::new(tty)
-        }
+        let mut file = TtyFile::open(tty)?;
+        file.console = Some(session.map(|s| s.id().clone()));
+        Ok(file)
     }
 
     /// Whether the terminal has been hung up since the file was opened.
@@ -78,7 +90,7 @@ impl TtyFile {
         !opened_it && !self.tty.controls(p)
     }
 
-    /// Waits while output is stopped (STOP character, TCXONC), and the file is not cut off.
+    /// Waits while output is stopped (STOP character, TCXONC), or a master has much to read, and the file is not cut off.
     ///
     /// # Errors
     /// `WouldBlock` instead of the wait, with `nonblocking`; `Interrupted` if a signal came first.
@@ -104,7 +116,29 @@ impl TtyFile {
     /// Whether output has to wait. Takes the terminal's lock.
     fn is_held(&self) -> bool {
         let line = self.tty.line.lock();
-        line.ldisc.stopped() && !self.is_cut_off(&line)
+        !line.can_send() && !self.is_cut_off(&line)
+    }
+
+    /// Sends bytes of a program, as many as can be sent now; returns their number. Takes the terminal's lock.
+    ///
+    /// # Errors
+    /// I/O: the file is cut off, or the master is closed.
+    fn send(&self, bytes: &[u8]) -> Result<usize> {
+        let mut wire = Wire::new(self.tty.wire);
+        let mut line = self.tty.line.lock();
+        if self.is_cut_off(&line) || line.is_alone() {
+            return Err(FsError::Io);
+        }
+        let mut sent = 0;
+        while sent < bytes.len() && line.can_send() {
+            let byte = [bytes[sent]];
+            line.work(&mut wire, |ldisc, out| ldisc.output(&byte, out));
+            sent += 1;
+        }
+        drop(line);
+        wire.flush();
+        self.tty.tell_master();
+        Ok(sent)
     }
 }
 
@@ -184,9 +218,22 @@ impl Reading<'_, '_> {
             let taken = {
                 let mut line = self.file.tty.line.lock();
                 if self.file.is_deaf(&line) {
-                    return Step::Done(Ok(self.done));
+                    // As in Linux, a read that waits when the master is closed fails; a later one finds the end of the file.
+                    let failed = line.is_alone() && self.done == 0;
+                    return Step::Done(if failed {
+                        Err(FsError::Io)
+                    } else {
+                        Ok(self.done)
+                    });
                 }
-                line.ldisc.take(&mut self.piece[..want])
+                let had_room = line.ldisc.has_room();
+                let taken = line.ldisc.take(&mut self.piece[..want]);
+                let frees = !had_room && line.ldisc.has_room();
+                drop(line);
+                if frees {
+                    self.file.tty.let_master_write();
+                }
+                taken
             };
             let Some((n, ended)) = taken else {
                 break;
@@ -271,15 +318,20 @@ impl FileOps for TtyFile {
                 Err(e) if done == 0 => return Err(e.into()),
                 Err(_) => break,
             };
-            let mut wire = Wire::new(self.tty.wire);
-            {
-                let mut line = self.tty.line.lock();
-                if self.is_cut_off(&line) {
-                    return if done > 0 { Ok(done) } else { Err(FsError::Io) };
+            let mut sent = 0;
+            while sent < n {
+                let more = self.send(&piece[sent..n]);
+                sent += more.unwrap_or(0);
+                let waited = match more {
+                    Ok(_) if sent < n => self.wait_for_output(file.nonblocking()),
+                    more => more.map(|_| ()),
+                };
+                match waited {
+                    Err(e) if done + sent == 0 => return Err(e),
+                    Err(_) => return Ok(done + sent),
+                    Ok(()) => {}
                 }
-                line.ldisc.output(&piece[..n], &mut |b| wire.push(b));
             }
-            wire.flush();
             done += n;
         }
         Ok(done)
@@ -302,13 +354,17 @@ impl FileOps for TtyFile {
             return PollMask::ALWAYS | PollMask::ERR | PollMask::HUP;
         }
         let mut mask = PollMask::NONE;
-        if line.ldisc.available() > 0 || self.is_deaf(&line) {
+        if line.ldisc.is_readable() || self.is_deaf(&line) {
             mask |= PollMask::READ;
         }
-        if !line.ldisc.stopped() {
+        if !line.ldisc.stopped() && line.master.as_ref().is_none_or(Master::has_room) {
             mask |= PollMask::WRITE;
         }
         mask
+    }
+
+    fn close(&self, _: &File) {
+        pty::close_slave(&self.tty);
     }
 
     fn ioctl(&self, file: &File, request: u32, arg: u64) -> Result<u64> {

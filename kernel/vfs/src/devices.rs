@@ -8,7 +8,8 @@ use ksync::Once;
 
 use super::error::{FsError, Result};
 use super::file::Kind;
-use super::inode::{Inode, mode};
+use super::inode::mode;
+use super::place::Path;
 use super::superblock::Super;
 
 /// Builds a device number from major and minor, as makedev(3) does.
@@ -29,8 +30,8 @@ pub const fn minor(dev: u64) -> u32 {
     (dev & 0xff) as u32 | (dev >> 12) as u32 & !0xff
 }
 
-/// Opens a character device, given its major number, its minor number and the flags of open(2).
-pub type Open = fn(u32, u32, u32) -> Result<Kind>;
+/// Opens a character device, given its node and the flags of open(2).
+pub type Open = fn(&Path, u32) -> Result<Kind>;
 
 hal::machine_static! {
     static OPEN: Once<Open> = Once::new();
@@ -57,10 +58,10 @@ pub fn nodes() -> Result<Arc<Super>> {
 }
 
 /// Opens the device that a node names. Fails with `NoDevAddr` for a block device.
-pub(super) fn open(inode: &Inode, flags: u32) -> Result<Kind> {
-    if inode.kind() == mode::BLK {
+pub(super) fn open(node: &Path, flags: u32) -> Result<Kind> {
+    if node.dentry.inode.kind() == mode::BLK {
         return Err(FsError::NoDevAddr);
     }
     let open = OPEN.get().ok_or(FsError::NoDevAddr)?;
-    open(major(inode.rdev), minor(inode.rdev), flags)
+    open(node, flags)
 }

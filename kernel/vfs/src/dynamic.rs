@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::any::Any;
 use core::fmt;
 
 use cred::{MemoryCharge, Payer};
@@ -152,9 +153,21 @@ pub trait DynDir: Send + Sync {
     fn is_callers(&self) -> bool {
         false
     }
+    /// The directory as a value of its own type, for the operations that are for one file system alone.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
 }
 
 impl Inode {
+    /// The directory that this inode is, if its entries are made on demand by a `T`.
+    pub fn made_by<T: Any>(&self) -> Option<&T> {
+        match &self.node {
+            Node::Dynamic(Dynamic::Dir(dir)) => dir.as_any()?.downcast_ref(),
+            _ => None,
+        }
+    }
+
     /// Finds a name in this directory, if its entries are made on demand; `None` in another one.
     ///
     /// # Errors

@@ -289,7 +289,7 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef, Unused> {
                 return Err(FsError::Access.into());
             }
             ready()?;
-            super::devices::open(&inode, flags)?
+            super::devices::open(&path, flags)?
         }
         Node::Dynamic(Dynamic::File(f)) => {
             Kind::Other(Box::new(Printed::new(inode.clone(), f.open(flags)?)))

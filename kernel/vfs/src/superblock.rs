@@ -19,6 +19,8 @@ pub enum FsKind {
     Proc,
     /// Devices, and settings of the kernel.
     Sysfs,
+    /// Pseudo-terminals.
+    Devpts,
 }
 
 impl FsKind {
@@ -29,6 +31,7 @@ impl FsKind {
             FsKind::Devtmpfs => "devtmpfs",
             FsKind::Proc => "proc",
             FsKind::Sysfs => "sysfs",
+            FsKind::Devpts => "devpts",
         }
     }
 
@@ -38,6 +41,7 @@ impl FsKind {
             FsKind::Tmpfs | FsKind::Devtmpfs => 0x0102_1994,
             FsKind::Proc => 0x9fa0,
             FsKind::Sysfs => 0x6265_6572,
+            FsKind::Devpts => 0x1cd1,
         }
     }
 }

@@ -10,12 +10,13 @@ use vfs::devices::{self, number};
 use vfs::error::{FsError, Result};
 use vfs::file::{Kind, o};
 use vfs::inode::mode;
+use vfs::place::Path;
 use vfs::setattr::NewMode;
 use vfs::tmpfs::{self, What};
 
 /// A driver that refuses every open in a way of its own: it tells the minor number by its error.
-fn refuse(_major: u32, minor: u32, _flags: u32) -> Result<Kind> {
-    Err(match minor {
+fn refuse(node: &Path, _flags: u32) -> Result<Kind> {
+    Err(match devices::minor(node.dentry.inode.rdev) {
         1 => FsError::Busy,
         _ => FsError::NoDevice,
     })

@@ -9,20 +9,24 @@
 //! shell; the value `shell` means an interactive shell, and `tour` or no value the tour. Arguments are ignored: a
 //! kernel passes every option that it does not know to init.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use user::{proc, sys};
 
 /// The mounts, in order; a failure matters only if the directory is empty.
-const MOUNTS: [(&str, &str, &str); 6] = [
+const MOUNTS: [(&str, &str, &str); 7] = [
     ("proc", "/proc", "/proc/self"),
     ("sysfs", "/sys", "/sys/devices"),
     ("devtmpfs", "/dev", "/dev/null"),
+    ("devpts", "/dev/pts", "/dev/pts/ptmx"),
     ("tmpfs", "/tmp", ""),
     ("tmpfs", "/dev/shm", ""),
     ("debugfs", "/sys/kernel/debug", ""),
 ];
+
+/// Terminals belong to the group that Debian calls `tty`, which may write to them.
+const PTS_OPTIONS: &CStr = c"mode=620,gid=5,ptmxmode=666";
 
 const ENVIRONMENT: [&str; 6] = [
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -55,7 +59,11 @@ fn mount_all() {
             continue;
         };
         let (kind_p, dir_p) = (kind_c.as_ptr() as u64, dir_c.as_ptr() as u64);
-        let mounted = sys::call(libc::SYS_mount, &[kind_p, dir_p, kind_p, 0, 0]);
+        let options = match kind {
+            "devpts" => PTS_OPTIONS.as_ptr() as u64,
+            _ => 0,
+        };
+        let mounted = sys::call(libc::SYS_mount, &[kind_p, dir_p, kind_p, 0, options]);
         if let (Err(errno), false) = (mounted, proof.is_empty()) {
             let reason = std::io::Error::from_raw_os_error(errno);
             eprintln!("init: cannot mount {kind} on {dir}: {reason}");

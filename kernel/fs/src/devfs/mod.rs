@@ -8,10 +8,15 @@ pub mod mem;
 pub mod physmem;
 pub mod random;
 
+use core::ops::RangeInclusive;
+
 use cred::Cap;
 use vfs::devices;
 use vfs::error::{FsError, Result};
 use vfs::file::{Kind, o};
+use vfs::place::Path;
+
+use crate::devpts;
 
 /// The character devices that exist: name in /dev, device number, permission bits.
 pub const NODES: &[(&str, u64, u32)] = &[
@@ -24,17 +29,22 @@ pub const NODES: &[(&str, u64, u32)] = &[
     ("kmsg", devices::number(1, 11), 0o644),
     ("tty", devices::number(5, 0), 0o666),
     ("console", devices::number(5, 1), 0o600),
+    ("ptmx", devices::number(5, 2), 0o666),
     ("ttyS0", devices::number(4, 64), 0o660),
 ];
 
-/// Opens the character device of that major and minor number, with the flags of open(2).
+/// The major numbers of the terminals of pseudo-terminals.
+const PTS: RangeInclusive<u32> = 136..=143;
+
+/// Opens the character device that a node names, with the flags of open(2).
 ///
 /// # Errors
 /// `Perm` if the caller's credentials do not permit that; `NoDevAddr` if no device has the number; those of the
 /// terminals.
-pub fn open(major: u32, minor: u32, flags: u32) -> Result<Kind> {
+pub fn open(node: &Path, flags: u32) -> Result<Kind> {
     let cred = || task::current::current().cred();
-    Ok(match (major, minor) {
+    let number = node.dentry.inode.rdev;
+    Ok(match (devices::major(number), devices::minor(number)) {
         (1, 1) if !cred().capable(Cap::SysRawio) => {
             return Err(FsError::Perm);
         }
@@ -49,7 +59,9 @@ pub fn open(major: u32, minor: u32, flags: u32) -> Result<Kind> {
         (1, 11) => Kind::Device(&kmsg::Kmsg),
         (5, 0) => tty::console::open_own()?,
         (5, 1) => tty::console::open_console()?,
+        (5, 2) => devpts::open_master(node)?,
         (4, 64) => tty::console::open_line(flags)?,
+        (major, _) if PTS.contains(&major) => devpts::open_slave(node, flags)?,
         _ => return Err(FsError::NoDevAddr),
     })
 }

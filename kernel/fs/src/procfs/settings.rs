@@ -1,12 +1,13 @@
 //! /proc/sys: settings and limits of the kernel.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cred::Cap;
 use ipc::epoll;
 use ksync::Once;
 use proc::uts;
 use task::current::current;
+use tty::pts;
 use vfs::dynamic::{Fixed, Text};
 use vfs::error::{FsError, Result};
 use vfs::{pipe, protect, put};
@@ -95,6 +96,7 @@ const KERNEL: Tree = &[
         "pid_max",
         Fixed::File(|t| line(t, task::ids::ID_LIMIT.into())),
     ),
+    ("pty", Fixed::Dir(PTY)),
     ("random", Fixed::Dir(RANDOM)),
     (
         "randomize_va_space",
@@ -106,6 +108,15 @@ const KERNEL: Tree = &[
         Fixed::File(|t| line(t, proc::rlimit::max_threads())),
     ),
     ("version", Fixed::File(|t| bytes(t, uts::VERSION))),
+];
+
+const PTY: Tree = &[
+    ("max", Fixed::Setting(|t| pty(t, &pts::LIMIT), set_pty_max)),
+    ("nr", Fixed::File(|t| line(t, pts::count().into()))),
+    (
+        "reserve",
+        Fixed::Setting(|t| pty(t, &pts::RESERVE), set_pty_reserve),
+    ),
 ];
 
 const RANDOM: Tree = &[
@@ -168,6 +179,28 @@ fn set_pipe_max(data: &[u8]) -> Result<()> {
     }
     let bytes = bytes.max(pipe::PAGE as u64).next_power_of_two();
     pipe::MAX_SIZE.store(bytes, Ordering::Relaxed);
+    Ok(())
+}
+
+fn pty(out: &mut Text, value: &AtomicU32) -> Result<()> {
+    line(out, value.load(Ordering::Relaxed).into())
+}
+
+fn set_pty_max(data: &[u8]) -> Result<()> {
+    set_bounded(&pts::LIMIT, data, pts::MOST)
+}
+
+fn set_pty_reserve(data: &[u8]) -> Result<()> {
+    set_bounded(&pts::RESERVE, data, pts::LIMIT.load(Ordering::Relaxed))
+}
+
+/// Sets a value of at most `most`. Fails with `Invalid` beyond that.
+fn set_bounded(value: &AtomicU32, data: &[u8], most: u32) -> Result<()> {
+    let new = u32::try_from(parse(data)?).map_err(|_| FsError::Invalid)?;
+    if new > most {
+        return Err(FsError::Invalid);
+    }
+    value.store(new, Ordering::Relaxed);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use net::names::Name;
 use net::shown::Use;
 use proc::{CLOCK_TICKS, ids, uts, with_fs};
 use task::{sched, time};
+use tty::pts::{self, Options};
 use vfs::context::boot_root;
 use vfs::dynamic::{Fixed, Text};
 use vfs::error::{FsError, Result};
@@ -21,6 +22,7 @@ use super::cpuinfo::cpuinfo;
 use super::names::put_octal;
 use super::settings;
 use super::tree::Tree;
+use crate::devpts;
 
 /// The kernel's command line, for /proc/cmdline. Set once, at boot.
 static COMMAND_LINE: Once<Vec<u8>> = Once::new();
@@ -70,12 +72,14 @@ fn cmdline(out: &mut Text) -> Result<()> {
 }
 
 fn devices(out: &mut Text) -> Result<()> {
-    out.push(b"Character devices:\n  1 mem\n  4 ttyS\n  5 /dev/tty\n  5 /dev/console\n\nBlock devices:\n");
+    out.push(b"Character devices:\n  1 mem\n  4 ttyS\n  5 /dev/tty\n  5 /dev/console\n  5 /dev/ptmx\n136 pts\n\nBlock devices:\n");
     Ok(())
 }
 
 fn filesystems(out: &mut Text) -> Result<()> {
-    out.push(b"nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tdevtmpfs\nnodev\tramfs\n");
+    out.push(
+        b"nodev\tsysfs\nnodev\ttmpfs\nnodev\tproc\nnodev\tdevtmpfs\nnodev\tramfs\nnodev\tdevpts\n",
+    );
     Ok(())
 }
 
@@ -383,9 +387,30 @@ pub fn mounts(out: &mut Text) -> Result<()> {
         {
             put!(out, ",nr_inodes={}", inodes.limit());
         }
+        if let Some(terminals) = devpts::terminals(&m.fs) {
+            put_devpts(out, terminals.options());
+        }
         out.push(b" 0 0\n");
         Ok(())
     })
+}
+
+/// Prints the options of a devpts.
+fn put_devpts(out: &mut Text, options: Options) {
+    for (name, id) in [("uid", options.uid), ("gid", options.gid)] {
+        if let Some(id) = id {
+            put!(out, ",{name}={id}");
+        }
+    }
+    put!(
+        out,
+        ",mode={:03o},ptmxmode={:03o}",
+        options.mode,
+        options.ptmx_mode
+    );
+    if options.max < pts::MOST {
+        put!(out, ",max={}", options.max);
+    }
 }
 
 /// Prints mountinfo.

@@ -123,7 +123,9 @@ const KERNEL: [&str; 12] = [
 ];
 
 /// Those of them that are built for a host, too, and tested there.
-const ON_HOST: [&str; 8] = ["hal", "mem", "task", "drivers", "vfs", "proc", "net", "ipc"];
+const ON_HOST: [&str; 9] = [
+    "hal", "mem", "task", "drivers", "vfs", "proc", "net", "ipc", "tty",
+];
 
 /// The options that select packages.
 fn packages<'a>(names: &[&'a str]) -> Vec<&'a str> {
