@@ -33,6 +33,9 @@ mod pidfd;
 mod pipes;
 mod privileges;
 mod process;
+mod pty_ends;
+mod pty_sessions;
+mod ptys;
 mod reports;
 mod rights;
 mod rseq;
@@ -80,6 +83,8 @@ const SUBJECTS: &[&[Test]] = &[
     peers::TESTS,
     pidfd::TESTS,
     privileges::TESTS,
+    ptys::TESTS,
+    pty_sessions::TESTS,
     reports::TESTS,
     rights::TESTS,
     superpages::TESTS,
