@@ -126,10 +126,9 @@ pub(super) fn of_master(file: &MasterFile, readable: bool, request: u32, arg: u6
             file.with(|master| master.set_packet(packet))?;
         }
         nr::TIOCGPKT => put_int(arg, file.with(|master| master.packet)?.into())?,
-        nr::TIOCSIG => match arg as u8 {
-            signo @ (sig::INT | sig::QUIT | sig::TSTP) if arg == u64::from(signo) => {
-                tty.signal_foreground(signo);
-            }
+        // As in Linux, of the number the lower half counts.
+        nr::TIOCSIG => match u8::try_from(arg as u32) {
+            Ok(signo @ (sig::INT | sig::QUIT | sig::TSTP)) => tty.signal_foreground(signo),
             _ => return Err(FsError::Invalid),
         },
         nr::TCSBRK | nr::TCSBRKP => {}

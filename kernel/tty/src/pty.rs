@@ -17,7 +17,7 @@ use task::park::{Deadline, Interruptible, ParkError, Step, park};
 use task::wait::{WaitQueue, Waiter};
 use vfs::dentry::Dentry;
 use vfs::error::{FsError, Result};
-use vfs::file::{File, FileOps, FileRef, Kind};
+use vfs::file::{File, FileOps, FileRef, Kind, o};
 use vfs::place::Path;
 use vfs::poll::PollMask;
 
@@ -104,9 +104,11 @@ impl MasterFile {
     /// terminals there.
     ///
     /// # Errors
-    /// `NoDevice` if this is another devpts; those of [`open_slave`].
+    /// `NoDevice` if this is another devpts; `NoMemory`; those of [`open_slave`].
     pub fn open_peer(&self, root: &Path, pts: &Arc<Pts>, flags: u32) -> Result<FileRef> {
+        let flags = flags & (o::ACCMODE | o::SETFL | o::NOCTTY);
         let pair = self.tty.pair.as_ref().ok_or(FsError::Io)?;
+        mem::admit().map_err(|_| FsError::NoMemory)?;
         if !Arc::ptr_eq(pts, &pair.pts) {
             return Err(FsError::NoDevice);
         }
