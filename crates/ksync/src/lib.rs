@@ -77,7 +77,7 @@ pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use shim::{atomic, fence_after_rmw, fence_between_loads, may_switch};
 pub use spin::{IrqSpin, IrqSpinGuard, RawSpin, RawSpinGuard, Spin, SpinGuard};
 pub use tally::Tally;
-pub use wait::{Cause, Registration, Round, Run, RunState, Sleepers, WaitQueue};
+pub use wait::{Cause, MOST_LISTENERS, Registration, Round, Run, RunState, Sleepers, WaitQueue};
 
 /// A hint inside a busy-wait loop.
 #[inline(always)]
