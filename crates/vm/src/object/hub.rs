@@ -4,8 +4,9 @@ use core::ops::{ControlFlow, Deref};
 
 use ksync::atomic::{AtomicBool, Ordering::Relaxed};
 use ksync::{CpuPin, HubRef, HubValue, Member, MemberSlot, lock_class};
+use rust_alloc::sync::Arc;
 
-use super::{Frames, Kind, Object, Quota, Swept};
+use super::{Frames, Kind, Object, Quota, Swept, Watch};
 use crate::alloc::NoMemory;
 use crate::backing::MappedExtent;
 use crate::page::hub_of;
@@ -144,6 +145,10 @@ impl Attachment {
         if writes {
             object.writers.fetch_add(1, Relaxed);
         }
+        if let Some(watch) = object.watch() {
+            let _pin = ksync::pin();
+            watch.attached();
+        }
         Attachment {
             slot: MemberSlot::new(member),
             writes: AtomicBool::new(writes),
@@ -204,6 +209,7 @@ impl Attachment {
     pub(crate) fn detach<M: Machine>(&self, vm: &Vm<M>, unmapped: bool) {
         let pin = ksync::pin();
         self.end_writing(&pin);
+        let watch = self.watch(&pin);
         let (object, member) = (self.slot.hub(&pin), self.slot.take());
         let hub = member.and_then(Member::detach);
         if Map::FINDS_EXTENTS
@@ -221,6 +227,15 @@ impl Attachment {
         if let Some(hub) = hub {
             end(vm, hub);
         }
+        if let Some(watch) = watch {
+            watch.detached();
+        }
+    }
+
+    /// What is to be told of the end of the attachment; `None` if nothing is, or it is detached.
+    #[inline(always)]
+    fn watch(&self, pin: &CpuPin) -> Option<Arc<dyn Watch>> {
+        self.object(pin)?.watch().cloned()
     }
 
     /// Marks private memory for a sweep: pages of a range that was unmapped stay because other attachments may reach
@@ -241,8 +256,14 @@ impl Attachment {
 impl Drop for Attachment {
     /// An attachment that was made for nothing is not detached before.
     fn drop(&mut self) {
+        let pin = ksync::pin();
         if self.writes() {
-            self.end_writing(&ksync::pin());
+            self.end_writing(&pin);
+        }
+        let watch = self.watch(&pin);
+        drop(pin);
+        if let Some(watch) = watch {
+            watch.detached();
         }
     }
 }

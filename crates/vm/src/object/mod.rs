@@ -17,6 +17,7 @@ mod quota;
 mod removal;
 mod run;
 mod slots;
+mod watch;
 
 use core::any::Any;
 use core::ptr;
@@ -35,6 +36,7 @@ pub(crate) use self::node::Slot;
 pub use self::quota::{InUse, Quota};
 pub(crate) use self::slots::Next;
 use self::slots::Slots;
+pub use self::watch::Watch;
 use crate::alloc::{Blocks, NoMemory, Rights};
 use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
 use crate::pmap::Pmap;
@@ -101,6 +103,8 @@ pub struct Object {
     lock: Mutex<(), ObjectLock>,
     /// A value by which the owner is found from a mapping. Set once.
     tag: Once<Arc<dyn Any + Send + Sync>>,
+    /// What is told of attachments. Set once, before the first.
+    watch: Once<Arc<dyn Watch>>,
     /// The quota that its pages are charged to; none for anonymous memory. Const.
     quota: Option<&'static Quota>,
     /// 1 once any page was [`Flags::UNWRITTEN`], and for good. Atomic.
@@ -131,6 +135,7 @@ impl Object {
             slots: Slots::new(),
             lock: Mutex::new(()),
             tag: Once::new(),
+            watch: Once::new(),
             quota,
             unwritten: AtomicU8::new(0),
             stored: AtomicU64::new(0),
@@ -229,6 +234,18 @@ impl Object {
     /// What [`set_tag`](Object::set_tag) stored.
     pub fn tag(&self) -> Option<&Arc<dyn Any + Send + Sync>> {
         self.tag.get()
+    }
+
+    /// Has `watch` told of every attachment. Called once, before the first one.
+    pub fn set_watch(&self, watch: Arc<dyn Watch>) {
+        // A second one is dropped, as documented.
+        drop(self.watch.set(watch));
+    }
+
+    /// What [`set_watch`](Object::set_watch) stored.
+    #[inline]
+    pub(crate) fn watch(&self) -> Option<&Arc<dyn Watch>> {
+        self.watch.get()
     }
 
     /// The page at `index`: a hint, until the page is held busy or the page-table entry claimed, and its identity

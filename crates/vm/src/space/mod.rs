@@ -9,6 +9,7 @@ mod advise;
 pub(crate) mod background;
 mod chaos;
 mod collapse;
+mod detach;
 mod edit;
 mod fork;
 mod inspect;
