@@ -137,7 +137,7 @@ pub fn check() -> bool {
     accounts[0].known = existing - vm.alloc.total_pages() + mem::machine_frames();
     accounts[2].known = heap.slab_pages;
     accounts[3].known = buffers;
-    accounts[5].known = files.frames as usize;
+    accounts[5].known = files.frames as usize + ipc::shared_pages();
     kprintln!(
         "leakcheck: frames={existing} free={free} reserved={} slabs={} buffers={} files={}",
         accounts[0].found,
@@ -188,6 +188,7 @@ fn check_heap(heap: &HeapUsage, files: &Holdings) -> bool {
         tables / 1024
     );
     kprintln!("leakcheck: heap objects made since:{}", Growth(began, heap));
+    let new_pages = new_pages + ipc::shared_pages();
     let explained = HEAP_SLACK + new_names * NAME_BYTES + new_pages * PAGE_BYTES + tables;
     if heap.bytes > began.bytes + explained {
         kprintln!("frames leaked: the heap has grown and nobody knows why");

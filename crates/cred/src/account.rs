@@ -33,12 +33,18 @@ pub enum Charge {
     InFlight,
     /// Entries of epolls.
     Watches,
+    /// Bytes of System V objects and of messages in queues, which stay until they are removed.
+    Ipc,
+    /// Pages that System V memory may have.
+    SharedPages,
+    /// Those of them that are locked (SHM_LOCK).
+    LockedPages,
 }
 
 /// How far a CPU's balance may change before the common word is updated; memory has no limit.
-const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64, 64, 64, 64];
+const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64, 64, 64, 64, 1 << 14, 64, 8];
 /// The last kind says how many there are.
-const KINDS: usize = Charge::Watches as usize + 1;
+const KINDS: usize = Charge::LockedPages as usize + 1;
 
 /// An account.
 pub struct Account {

@@ -1,4 +1,4 @@
-//! Files that report events: [`epoll`], [`timerfd`], [`signalfd`], [`pidfd`].
+//! Files that report events: [`epoll`], [`timerfd`], [`signalfd`], [`pidfd`]; and System V objects: [`sysv`].
 
 #![no_std]
 
@@ -11,15 +11,22 @@ mod numbers;
 pub mod pidfd;
 #[cfg(target_os = "none")]
 pub mod signalfd;
+pub mod sysv;
 pub mod timerfd;
 
 /// Sets the crate up. Called once, at boot, after the files.
 pub fn init(ncpus: usize) {
     epoll::init(ncpus);
     timerfd::init(ncpus);
+    sysv::init();
 }
 
-/// Bytes of tables that never shrink: for the accounting of the heap.
+/// Bytes of tables that never shrink, and of objects that stay until they are removed: for the accounting of the heap.
 pub fn table_bytes() -> usize {
-    epoll::table_bytes() + timerfd::table_bytes()
+    epoll::table_bytes() + timerfd::table_bytes() + sysv::bytes()
+}
+
+/// Frames of System V memory, which stay until it is removed: for the accounting of memory.
+pub fn shared_pages() -> usize {
+    sysv::shm::totals().resident as usize
 }

@@ -32,7 +32,7 @@ static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     kernel_thread_ends: || exit::exit_thread(0),
     kernel_part: || {
         let policy = MemoryPolicy::default();
-        UserThread::for_new(first::kernel_process().clone(), u64::MAX, policy)
+        UserThread::for_new(first::kernel_process().clone(), u64::MAX, policy, None)
     },
     kernel_thread_made: |pin, t| first::kernel_process().add_thread(pin, t),
 };

@@ -16,7 +16,7 @@ use super::group_exit::begin_group_exit;
 use super::process::{Family, Life, Process, flag as pflag};
 use super::signal::{self, ActionTable, News, SigFields, SigInfo, StopReport, code, sig};
 use super::wait4;
-use super::{account, active_space, futex, ids, itimer, reference_cache, timers};
+use super::{account, active_space, futex, ids, itimer, reference_cache, sem_undo, timers};
 use crate::UserThreadExt;
 use crate::reaper::{parent_of, reaper_of};
 use crate::rusage::CLOCK_TICKS;
@@ -64,6 +64,7 @@ fn finish_thread(code: u32) {
     }
     // Before the last thread ends the process, so that what its files are closed for has happened when it is a zombie.
     reference_cache::forget_files();
+    sem_undo::leave();
     if p.has(pflag::SUMMING_USAGE) {
         wait_for_usage_sum(p.clone());
     }

@@ -92,7 +92,7 @@ pub fn make_init(
     let machine = context::ThreadState::new(sched::thread_start, true).map_err(|_| NoThread)?;
     let t = Thread::new(NewThread {
         id: id.clone(),
-        upper: UserThread::for_new(p.clone(), 0, MemoryPolicy::default()),
+        upper: UserThread::for_new(p.clone(), 0, MemoryPolicy::default(), None),
         comm: comm_from(b"init"),
         cred: p.cred(),
         sched: Entity::new(0, 0, Policy::Other, &CpuMask::all()),

@@ -17,6 +17,7 @@ use super::group::Joined;
 use super::ids::{self, Id};
 use super::oom;
 use super::process::{self, Process, flag as pflag};
+use super::sem_undo;
 use super::signal::{AltStack, Shared, sig};
 use super::space::SpaceUser;
 use super::user_thread::{UserThread, memory_policy};
@@ -310,9 +311,10 @@ fn new_thread(
     if has(raw::CLONE_SETTLS) && !machine.set_tls(args.tls) {
         return Err(ForkError::NotPermitted);
     }
+    let undo = has(raw::CLONE_SYSVSEM).then(sem_undo::own).flatten();
     let new = Thread::new(NewThread {
         id,
-        upper: UserThread::for_new(process.clone(), me.blocked().0, memory_policy()),
+        upper: UserThread::for_new(process.clone(), me.blocked().0, memory_policy(), undo),
         comm: me.comm(),
         cred: if has(raw::CLONE_THREAD) {
             // A copy, so that threads share no count.

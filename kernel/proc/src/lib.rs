@@ -46,9 +46,11 @@ mod reference_cache;
 pub mod rlimit;
 pub mod rseq;
 mod rusage;
+pub mod sem_undo;
 pub mod signal;
 pub mod space;
 pub mod timers;
+mod undo_slot;
 pub mod upcalls;
 pub mod user_thread;
 pub mod uts;
@@ -64,6 +66,7 @@ pub use rlimit::Resource;
 pub use rusage::CLOCK_TICKS;
 pub use signal::SignalExt;
 pub use task::current::current;
+pub use undo_slot::UndoSlot;
 pub use user_thread::{UserThreadExt, current_process};
 
 /// Sets the processes up; `above` are the calls to the kernel above. Called once, by the boot CPU, after memory and

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use hal::current::Own;
 use hal::upper::UpperBox;
@@ -16,6 +16,7 @@ use super::lock;
 use super::process::Process;
 use super::rseq::Rseq;
 use super::signal::{OwnAltStack, RestartBlock, SigSet, ThreadPending};
+use super::undo_slot::UndoSlot;
 
 hal::upper_type! {
     /// The type of what `task` stores in a thread for this crate.
@@ -46,6 +47,8 @@ pub struct UserThread {
     /// Where the thread waits for a futex: the bucket, and the slot in it. Guarded by that bucket's lock; stale when
     /// the thread does not wait.
     pub(super) futex_place: AtomicU32,
+    /// The address of its slot for what semaphores undo, as its identity; 0 for none. *Own*.
+    pub(super) undo_at: AtomicUsize,
     /// State that needs no synchronisation at all. *Own*.
     pub(super) own: Own<OwnState>,
 }
@@ -85,11 +88,19 @@ pub struct OwnState {
     pub fs: Option<Arc<FsContext>>,
     /// Its memory policy.
     pub policy: MemoryPolicy,
+    /// Where it has what semaphores undo at its end; other threads may share it.
+    pub undo: Option<Arc<UndoSlot>>,
 }
 
 impl UserThread {
-    /// The part of a new thread of `process` that blocks the signals of `blocked` and has that memory policy.
-    pub(super) fn for_new(process: Arc<Process>, blocked: u64, policy: MemoryPolicy) -> UpperBox {
+    /// The part of a new thread of `process` that blocks the signals of `blocked`, has that memory policy, and shares a slot for what
+    /// semaphores undo.
+    pub(super) fn for_new(
+        process: Arc<Process>,
+        blocked: u64,
+        policy: MemoryPolicy,
+        undo: Option<Arc<UndoSlot>>,
+    ) -> UpperBox {
         UPPER.wrap(Box::new(UserThread {
             process,
             blocked: AtomicU64::new(blocked),
@@ -102,11 +113,13 @@ impl UserThread {
             rseq: Rseq::default(),
             ioprio: AtomicU32::new(0),
             futex_place: AtomicU32::new(0),
+            undo_at: AtomicUsize::new(undo.as_ref().map_or(0, |slot| Arc::as_ptr(slot).addr())),
             own: Own::new(OwnState {
                 space: None,
                 files: None,
                 fs: None,
                 policy,
+                undo,
             }),
         }))
     }
@@ -120,6 +133,8 @@ pub trait UserThreadExt {
     fn process(&self) -> &Arc<Process>;
     /// The signals that the thread blocks.
     fn blocked(&self) -> SigSet;
+    /// Which slot it has for what semaphores undo, as an identity; 0 for none.
+    fn undo_identity(&self) -> usize;
     /// The address of the head of the robust futex list, 0 for none.
     fn robust_list(&self) -> u64;
     /// Sets the head of the robust futex list. Called by the thread itself.
@@ -150,6 +165,10 @@ impl UserThreadExt for Thread {
     #[inline]
     fn blocked(&self) -> SigSet {
         SigSet(self.user().blocked.load(Ordering::Relaxed))
+    }
+
+    fn undo_identity(&self) -> usize {
+        self.user().undo_at.load(Ordering::Relaxed)
     }
 
     fn robust_list(&self) -> u64 {

@@ -57,6 +57,7 @@ mod signalfd;
 mod socket;
 mod splice;
 mod stat;
+mod sysv;
 mod time;
 mod timerfd;
 mod timers;
@@ -102,6 +103,9 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     socket::HANDLERS,
     splice::HANDLERS,
     stat::HANDLERS,
+    sysv::msg::HANDLERS,
+    sysv::sem::HANDLERS,
+    sysv::shm::HANDLERS,
     time::HANDLERS,
     timers::HANDLERS,
     timerfd::HANDLERS,

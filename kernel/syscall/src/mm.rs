@@ -33,7 +33,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 pub(super) const PAGE: u64 = elfload::PAGE;
 
 /// Rounds a length up to whole pages; `None` if the result does not fit into 64 bits.
-fn pages(len: u64) -> Option<u64> {
+pub(super) fn pages(len: u64) -> Option<u64> {
     len.checked_next_multiple_of(PAGE)
 }
 
@@ -212,7 +212,7 @@ fn any_mapping(
 /// # Errors
 /// ENOMEM.
 #[inline(always)]
-fn admit_map(len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
+pub(super) fn admit_map(len: u64, data: bool, over: Option<u64>) -> Result<(), Errno> {
     charge(proc::current().process(), len, data, over)?;
     Ok(mem::admit_process()?)
 }
@@ -759,7 +759,7 @@ fn move_break(process: &Process, now: Brk, want: u64) -> Option<u64> {
 ///
 /// # Errors
 /// ENOMEM if the process has none; those of `f`.
-fn in_space<R>(f: impl FnOnce(&mem::Space) -> Result<R, VmError>) -> Result<R, Errno> {
+pub(super) fn in_space<R>(f: impl FnOnce(&mem::Space) -> Result<R, VmError>) -> Result<R, Errno> {
     proc::with_space(|space| f(space))
         .ok_or(Errno::ENOMEM)?
         .map_err(errno)

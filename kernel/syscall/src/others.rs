@@ -176,7 +176,7 @@ fn order(a: usize, b: usize) -> u64 {
     }
 }
 
-/// kcmp(2). There are no groups of descriptors for input and output, nor lists of semaphore adjustments: all have none in common.
+/// kcmp(2). There are no groups of threads for input and output: all have none in common.
 fn kcmp(a: &mut Args) -> Result<u64, Errno> {
     let (one, _) = target(a.int(0))?;
     let (two, _) = target(a.int(1))?;
@@ -191,7 +191,8 @@ fn kcmp(a: &mut Args) -> Result<u64, Errno> {
         kind::FILES => same(Part::Descriptors),
         kind::FS => same(Part::Directories),
         kind::SIGHAND => same(Part::Actions),
-        kind::IO | kind::SYSVSEM => Ok(0),
+        kind::SYSVSEM => Ok(order(one.undo_identity(), two.undo_identity())),
+        kind::IO => Ok(0),
         _ => Err(Errno::EINVAL),
     }
 }

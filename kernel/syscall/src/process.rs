@@ -7,7 +7,7 @@ use proc::fork::{self, CloneArgs, ForkError};
 use proc::rlimit::{Limit, LimitError, Resource};
 use proc::signal::sig;
 use proc::wait4::{self, Children, Event, Kind, Options, WaitError};
-use proc::{UserThreadExt, exit, forget_files, ids, own_files, uts};
+use proc::{UserThreadExt, exit, forget_files, ids, own_files, sem_undo, uts};
 use task::current::current;
 use task::{sched, time};
 
@@ -156,14 +156,15 @@ fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
     Ok(fork::clone(&args, a)?.into())
 }
 
-/// unshare(2) of the table of descriptors (CLONE_FILES) and of root, working directory and umask (CLONE_FS). There
+/// unshare(2) of the table of descriptors (CLONE_FILES), of root, working directory and umask (CLONE_FS), and of what semaphores undo. There
 /// are no namespaces; their flags fail with EINVAL, as on a Linux that is built without them.
 fn unshare(a: &mut Args) -> Result<u64, Errno> {
     const ALONE: u64 = (nr::CLONE_THREAD | nr::CLONE_SIGHAND | nr::CLONE_VM) as u64;
     const FILES: u64 = nr::CLONE_FILES as u64;
     const FS: u64 = nr::CLONE_FS as u64;
+    const ADJUSTMENTS: u64 = nr::CLONE_SYSVSEM as u64;
     let flags = a.get(0);
-    if flags & !(ALONE | FILES | FS | u64::from(nr::CLONE_SYSVSEM)) != 0 {
+    if flags & !(ALONE | FILES | FS | ADJUSTMENTS) != 0 {
         return Err(Errno::EINVAL);
     }
     let me = current();
@@ -174,6 +175,9 @@ fn unshare(a: &mut Args) -> Result<u64, Errno> {
     }
     if flags & FILES != 0 {
         own_files()?;
+    }
+    if flags & ADJUSTMENTS != 0 {
+        sem_undo::leave();
     }
     if flags & FS != 0 {
         forget_files();

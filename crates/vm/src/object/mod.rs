@@ -238,7 +238,6 @@ impl Object {
 
     /// Has `watch` told of every attachment. Called once, before the first one.
     pub fn set_watch(&self, watch: Arc<dyn Watch>) {
-        // A second one is dropped, as documented.
         drop(self.watch.set(watch));
     }
 

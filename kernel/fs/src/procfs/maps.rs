@@ -3,6 +3,8 @@
 //! It is printed in parts, so that a process with many mappings makes no long text. What is printed of a mapping was true at
 //! some moment; one that is unmapped or made between two parts may be missing.
 
+use ipc::sysv::registry::Object;
+use ipc::sysv::shm::Segment;
 use mem::Space;
 use proc::look::Image;
 use task::current::current;
@@ -61,9 +63,12 @@ pub fn put_line(out: &mut Text, image: &Image, e: &EntryInfo) {
         'p'
     };
     let tag = e.tag.as_ref().and_then(|t| t.downcast_ref::<FileTag>());
-    let (dev, ino) = tag
-        .and_then(|t| t.dentry.upgrade())
-        .map_or((0, 0), |d| (d.inode.dev, d.inode.ino));
+    let segment = e.tag.as_ref().and_then(|t| t.downcast_ref::<Segment>());
+    let (dev, ino) = match (tag.and_then(|t| t.dentry.upgrade()), segment) {
+        (Some(d), _) => (d.inode.dev, d.inode.ino),
+        (None, Some(segment)) => (0, segment.id() as u64),
+        (None, None) => (0, 0),
+    };
     put!(
         out,
         "{:08x}-{:08x} {}{}{}{shared} {:08x} {:02x}:{:02x} {ino}",
@@ -86,6 +91,9 @@ pub fn put_line(out: &mut Text, image: &Image, e: &EntryInfo) {
     {
         out.pad(start, 73);
         out.push(b"[vdso]");
+    } else if let Some(segment) = segment {
+        out.pad(start, 73);
+        put!(out, "/SYSV{:08x} (deleted)", segment.key());
     } else if e.args.flags.contains(EntryFlags::GROWSDOWN) {
         out.pad(start, 73);
         out.push(b"[stack]");

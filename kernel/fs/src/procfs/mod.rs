@@ -19,6 +19,7 @@ mod settings;
 mod smaps;
 mod status;
 mod system;
+mod sysvipc;
 mod tree;
 mod whom;
 

@@ -60,6 +60,9 @@ impl DynFile for Accounts {
                 signals,
                 in_flight,
                 watches,
+                ipc,
+                shared,
+                locked,
             ] = [
                 Charge::Threads,
                 Charge::Memory,
@@ -69,17 +72,21 @@ impl DynFile for Accounts {
                 Charge::Signals,
                 Charge::InFlight,
                 Charge::Watches,
+                Charge::Ipc,
+                Charge::SharedPages,
+                Charge::LockedPages,
             ]
             .map(|what| a.held(what));
-            let used =
-                threads + memory + names + pipe_pages + locks + signals + in_flight + watches;
+            let files = names + pipe_pages + locks + in_flight + watches;
+            let used = threads + memory + files + signals + ipc + shared + locked;
             if used != 0 && self.only.is_none_or(|uid| uid == a.uid()) {
                 put!(out, "user={} threads={threads} memory={memory}", a.uid());
                 put!(
                     out,
                     " names={names} pipe_pages={pipe_pages} locks={locks} signals={signals}"
                 );
-                put!(out, " in_flight={in_flight} watches={watches}\n");
+                put!(out, " in_flight={in_flight} watches={watches} ipc={ipc}");
+                put!(out, " shared_pages={shared} locked_pages={locked}\n");
             }
         });
         Ok(())

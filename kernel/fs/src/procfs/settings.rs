@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cred::Cap;
 use ipc::epoll;
+use ipc::sysv::{msg, registry, sem, shm};
 use ksync::Once;
 use proc::uts;
 use task::current::current;
@@ -89,6 +90,27 @@ const KERNEL: Tree = &[
     // As uname(2) says.
     ("domainname", Fixed::File(|t| text(t, "(none)"))),
     ("hostname", Fixed::File(hostname)),
+    (
+        "msgmax",
+        Fixed::Setting(
+            |t| line(t, msg::MAX_MESSAGE.load(Ordering::Relaxed)),
+            |data| set_bytes(&msg::MAX_MESSAGE, data),
+        ),
+    ),
+    (
+        "msgmnb",
+        Fixed::Setting(
+            |t| line(t, msg::MAX_BYTES.load(Ordering::Relaxed)),
+            |data| set_bytes(&msg::MAX_BYTES, data),
+        ),
+    ),
+    (
+        "msgmni",
+        Fixed::Setting(
+            |t| line(t, msg::MAX_QUEUES.load(Ordering::Relaxed)),
+            |data| set_objects(&msg::MAX_QUEUES, data),
+        ),
+    ),
     ("ngroups_max", Fixed::File(|t| line(t, 65536))),
     ("osrelease", Fixed::File(|t| bytes(t, uts::RELEASE))),
     ("ostype", Fixed::File(|t| text(t, "Linux"))),
@@ -101,6 +123,29 @@ const KERNEL: Tree = &[
     (
         "randomize_va_space",
         Fixed::File(|t| line(t, if !proc::layout::randomizes() { 0 } else { 2 })),
+    ),
+    ("sem", Fixed::Setting(semaphores, set_semaphores)),
+    ("shm_rmid_forced", Fixed::Setting(|t| line(t, 0), set_zero)),
+    (
+        "shmall",
+        Fixed::Setting(
+            |t| line(t, shm::MAX_PAGES.load(Ordering::Relaxed)),
+            |data| set(&shm::MAX_PAGES, data),
+        ),
+    ),
+    (
+        "shmmax",
+        Fixed::Setting(
+            |t| line(t, shm::MAX_BYTES.load(Ordering::Relaxed)),
+            |data| set(&shm::MAX_BYTES, data),
+        ),
+    ),
+    (
+        "shmmni",
+        Fixed::Setting(
+            |t| line(t, shm::MAX_SEGMENTS.load(Ordering::Relaxed)),
+            |data| set_objects(&shm::MAX_SEGMENTS, data),
+        ),
     ),
     ("tainted", Fixed::File(|t| line(t, 0))),
     (
@@ -165,6 +210,76 @@ pub fn parse(data: &[u8]) -> Result<u64> {
 fn set(value: &AtomicU64, data: &[u8]) -> Result<()> {
     value.store(parse(data)?, Ordering::Relaxed);
     Ok(())
+}
+
+/// Sets a limit on System V objects of a kind. Fails with `Invalid` beyond the number of ids.
+fn set_objects(value: &AtomicU64, data: &[u8]) -> Result<()> {
+    if parse(data)? > registry::MOST as u64 {
+        return Err(FsError::Invalid);
+    }
+    set(value, data)
+}
+
+/// Sets a limit on bytes of messages. Fails with `Invalid` for what is no positive int.
+fn set_bytes(value: &AtomicU64, data: &[u8]) -> Result<()> {
+    if parse(data)? > i32::MAX as u64 {
+        return Err(FsError::Invalid);
+    }
+    set(value, data)
+}
+
+/// The four limits of /proc/sys/kernel/sem, in its order.
+fn semaphore_limits() -> [&'static AtomicU64; 4] {
+    [
+        &sem::MAX_PER_SET,
+        &sem::MAX_SEMAPHORES,
+        &sem::MAX_OPERATIONS,
+        &sem::MAX_SETS,
+    ]
+}
+
+fn semaphores(out: &mut Text) -> Result<()> {
+    let [per_set, all, operations, sets] = semaphore_limits().map(|l| l.load(Ordering::Relaxed));
+    put!(out, "{per_set}\t{all}\t{operations}\t{sets}\n");
+    Ok(())
+}
+
+/// Sets the limits on semaphores: one to four numbers, of which a call's operations and a set's semaphores have bounds.
+fn set_semaphores(data: &[u8]) -> Result<()> {
+    let text = core::str::from_utf8(data).map_err(|_| FsError::Invalid)?;
+    let bounds = [
+        MOST_PER_SET,
+        i32::MAX as u64,
+        MOST_OPERATIONS,
+        registry::MOST as u64,
+    ];
+    let mut new = semaphore_limits().map(|l| l.load(Ordering::Relaxed));
+    let mut words = text.split_ascii_whitespace();
+    for (value, bound) in new.iter_mut().zip(bounds) {
+        let Some(word) = words.next() else { break };
+        let parsed = word.parse().ok().filter(|&n| n <= bound);
+        *value = parsed.ok_or(FsError::Invalid)?;
+    }
+    if words.next().is_some() {
+        return Err(FsError::Invalid);
+    }
+    for (limit, value) in semaphore_limits().into_iter().zip(new) {
+        limit.store(value, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Most semaphores of a set: their numbers have 16 bits.
+const MOST_PER_SET: u64 = 1 << 16;
+/// Most operations of a call: it must not ask for much memory.
+const MOST_OPERATIONS: u64 = 1 << 12;
+
+/// Accepts the value of a setting that is always 0, as it is in effect.
+fn set_zero(data: &[u8]) -> Result<()> {
+    match parse(data)? {
+        0 => Ok(()),
+        _ => Err(FsError::Invalid),
+    }
 }
 
 fn pipe_max(out: &mut Text) -> Result<()> {

@@ -49,6 +49,7 @@ pub const ROOT: Tree = &[
     ("stat", Fixed::File(stat)),
     ("swaps", Fixed::File(swaps)),
     ("sys", Fixed::Dir(settings::ROOT)),
+    ("sysvipc", Fixed::Dir(super::sysvipc::ROOT)),
     ("uptime", Fixed::File(uptime)),
     ("version", Fixed::File(version)),
     ("vmstat", Fixed::File(vmstat)),

@@ -27,6 +27,7 @@ mod look;
 mod matrix;
 mod memfds;
 mod mm;
+mod msg;
 mod names;
 mod peers;
 mod pidfd;
@@ -39,6 +40,8 @@ mod ptys;
 mod reports;
 mod rights;
 mod rseq;
+mod sem;
+mod shm;
 mod signals;
 mod socket_calls;
 mod sockets;
@@ -60,6 +63,9 @@ const SUBJECTS: &[&[Test]] = &[
     splices::TESTS,
     sockets::TESTS,
     pipes::TESTS,
+    msg::TESTS,
+    sem::TESTS,
+    shm::TESTS,
     futex::TESTS,
     events::TESTS,
     files::TESTS,

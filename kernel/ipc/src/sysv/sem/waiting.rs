@@ -1,0 +1,192 @@
+//! Operations on a locked set, and threads that wait to do them.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::operate::Operation;
+use super::set::{MAX_VALUE, State};
+use crate::sysv::error::{Result, SysvError};
+use crate::sysv::present::now;
+use crate::sysv::sleeper::Sleeper;
+
+/// What one call asks for.
+pub(super) struct Request {
+    pub operations: Vec<Operation>,
+    /// The list of adjustments, which has adjustments in the set, if an operation has SEM_UNDO.
+    pub list: Option<u64>,
+    pub pid: u32,
+    pub sleeper: Sleeper<Result<()>>,
+}
+
+/// A request on the list of a semaphore.
+pub(super) struct Waiting {
+    pub request: Arc<Request>,
+    /// Which came first. Constant.
+    pub ticket: u64,
+    /// Which of its operations is in the way.
+    pub blocked_at: usize,
+}
+
+/// What came of the attempt to do a request.
+pub(super) enum Attempt {
+    /// Done. Some value has changed, if true.
+    Done(bool),
+    /// Nothing is changed. The operation with this index must wait.
+    Blocked(usize),
+    /// Nothing is changed.
+    Failed(SysvError),
+}
+
+impl State {
+    /// Does all operations of a request, or none.
+    pub fn attempt(&mut self, request: &Request) -> Attempt {
+        for (at, operation) in request.operations.iter().enumerate() {
+            let Err(why) = self.step(request, operation) else {
+                continue;
+            };
+            for done in request.operations[..at].iter().rev() {
+                self.shift(request, done, -i32::from(done.by));
+            }
+            return match why {
+                None if operation.no_wait() => Attempt::Failed(SysvError::Again),
+                None => Attempt::Blocked(at),
+                Some(why) => Attempt::Failed(why),
+            };
+        }
+        for operation in &request.operations {
+            self.semaphores[operation.index()].pid = request.pid;
+        }
+        self.operated = now();
+        Attempt::Done(request.operations.iter().any(|o| o.by != 0))
+    }
+
+    /// Does one operation. Fails without an error where it must wait.
+    fn step(
+        &mut self,
+        request: &Request,
+        operation: &Operation,
+    ) -> core::result::Result<(), Option<SysvError>> {
+        let by = i32::from(operation.by);
+        let value = self.semaphores[operation.index()].value;
+        if by == 0 && value != 0 || value + by < 0 {
+            return Err(None);
+        }
+        if value + by > MAX_VALUE {
+            return Err(Some(SysvError::Range));
+        }
+        let adjustment = request.list.filter(|_| operation.undoes());
+        let adjustment = adjustment.and_then(|list| self.adjustment(list, operation.index()));
+        if let Some(adjustment) = adjustment
+            && !(-MAX_VALUE - 1..=MAX_VALUE).contains(&(i32::from(*adjustment) - by))
+        {
+            return Err(Some(SysvError::Range));
+        }
+        self.shift(request, operation, by);
+        Ok(())
+    }
+
+    /// Adds `by` to the semaphore of an operation, and takes it from the adjustment. Both stay in range.
+    fn shift(&mut self, request: &Request, operation: &Operation, by: i32) {
+        let index = operation.index();
+        self.semaphores[index].value += by;
+        let list = request.list.filter(|_| operation.undoes());
+        if let Some(adjustment) = list.and_then(|list| self.adjustment(list, index)) {
+            *adjustment = (i32::from(*adjustment) - by) as i16;
+        }
+    }
+
+    /// Puts a request on the list of the semaphore that is in its way, in the order of tickets.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn wait(&mut self, waiting: Waiting) -> Result<()> {
+        let index = waiting.request.operations[waiting.blocked_at].index();
+        let list = &mut self.semaphores[index].waiting;
+        list.try_reserve(1).map_err(|_| SysvError::NoMemory)?;
+        let at = list.partition_point(|other| other.ticket < waiting.ticket);
+        list.insert(at, waiting);
+        Ok(())
+    }
+
+    /// Takes a request off its list, if it is on one.
+    pub fn forget(&mut self, request: &Arc<Request>) {
+        for operation in &request.operations {
+            let list = &mut self.semaphores[operation.index()].waiting;
+            let is = |waiting: &Waiting| Arc::ptr_eq(&waiting.request, request);
+            if let Some(at) = list.iter().position(is) {
+                list.remove(at);
+                return;
+            }
+        }
+    }
+
+    /// Does what threads wait to do, after semaphore `index` has changed: theirs that wait for it, then for what these have changed.
+    pub fn serve(&mut self, index: usize) {
+        let mut changed = None;
+        self.note_change(&mut changed, index);
+        while let Some(index) = changed {
+            changed = self.semaphores[index].next_changed.take();
+            self.semaphores[index].is_changed = false;
+            let mut at = 0;
+            while let Some(waiting) = self.semaphores[index].waiting.get(at) {
+                let request = waiting.request.clone();
+                match self.attempt(&request) {
+                    Attempt::Blocked(step) if request.operations[step].index() == index => {
+                        self.semaphores[index].waiting[at].blocked_at = step;
+                        at += 1;
+                    }
+                    Attempt::Blocked(step) => self.move_on(index, at, step),
+                    Attempt::Failed(why) => self.answer(index, at, Err(why)),
+                    Attempt::Done(changes) => {
+                        self.answer(index, at, Ok(()));
+                        if changes {
+                            // One that came before may have waited for this.
+                            at = 0;
+                            let others = request.operations.iter().map(Operation::index);
+                            for other in others.filter(|&other| other != index) {
+                                self.note_change(&mut changed, other);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Puts a semaphore on the list that begins with `first`, unless it is there.
+    fn note_change(&mut self, first: &mut Option<usize>, index: usize) {
+        let semaphore = &mut self.semaphores[index];
+        if !semaphore.is_changed {
+            semaphore.is_changed = true;
+            semaphore.next_changed = first.replace(index);
+        }
+    }
+
+    /// Takes a waiting thread off the list of a semaphore, and answers it.
+    fn answer(&mut self, index: usize, at: usize, answer: Result<()>) {
+        if let Some(waiting) = self.semaphores[index].waiting.remove(at) {
+            waiting.request.sleeper.answer(answer);
+        }
+    }
+
+    /// Moves a waiting thread to the list of the semaphore that is in its way now.
+    fn move_on(&mut self, index: usize, at: usize, step: usize) {
+        let Some(mut waiting) = self.semaphores[index].waiting.remove(at) else {
+            return;
+        };
+        waiting.blocked_at = step;
+        let request = waiting.request.clone();
+        if let Err(why) = self.wait(waiting) {
+            request.sleeper.answer(Err(why));
+        }
+    }
+
+    /// Answers all that wait: the set is removed.
+    pub fn answer_all(&mut self, why: SysvError) {
+        for semaphore in &mut self.semaphores {
+            for waiting in core::mem::take(&mut semaphore.waiting) {
+                waiting.request.sleeper.answer(Err(why));
+            }
+        }
+    }
+}

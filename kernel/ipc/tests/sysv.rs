@@ -1,0 +1,283 @@
+//! System V objects: ids and keys, charges, what is left after a removal, and many threads.
+#![cfg(not(shuttle))]
+
+mod objects;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use cred::{Account, CapSet, Charge, Cred, Payer};
+use ipc::sysv::error::SysvError;
+use ipc::sysv::msg::{self, Choice, Message, Want};
+use ipc::sysv::perm::{Caller, Perm};
+use ipc::sysv::registry::Wanted;
+use ipc::sysv::sem::undo::List;
+use ipc::sysv::{sem, shm};
+use objects::*;
+
+/// A user without privileges, with an account.
+fn user(uid: u32) -> (Cred, &'static Account) {
+    let account: &Account = Box::leak(Box::new(Account::new(2, uid)));
+    let mut cred = Cred::root();
+    (cred.uid, cred.euid, cred.gid, cred.egid, cred.fsgid) = (uid, uid, uid, uid, uid);
+    cred.caps.effective = CapSet::EMPTY;
+    cred.payer = Payer::new(account);
+    (cred, account)
+}
+
+fn wanted(key: i32) -> Wanted {
+    Wanted { key, flags: CREATE }
+}
+
+#[test]
+fn ids_are_not_given_out_again_at_once() {
+    on(2, || {
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            let id = segment(1);
+            assert!(!seen.contains(&id));
+            seen.push(id);
+            shm::remove(id, by(1)).expect("its owner");
+            assert_eq!(shm::remove(id, by(1)), Err(SysvError::Invalid));
+        }
+        assert!(seen.iter().all(|id| id & 0x7fff == 0), "the lowest index");
+        assert_eq!((shm::registry().count(), shm::registry().highest()), (0, 0));
+    });
+}
+
+#[test]
+fn a_class_has_its_own_bits() {
+    let (owner, _) = user(10);
+    let perm = Perm::new(1, 1, 0o640, &owner);
+    let (mut member, _) = user(11);
+    member.groups = Some(Arc::new(vec![10]));
+    let (other, _) = user(12);
+    for (cred, reads, writes) in [
+        (&owner, true, true),
+        (&member, true, false),
+        (&other, false, false),
+    ] {
+        assert_eq!(perm.check(0o400, cred).is_ok(), reads);
+        assert_eq!(perm.check(0o020, cred).is_ok(), writes);
+    }
+    let closed = Perm {
+        mode: 0o077,
+        ..perm
+    };
+    assert_eq!(closed.check(0o444, &owner), Err(SysvError::Denied));
+    assert_eq!(closed.check(0o444, &Cred::root()), Ok(()));
+}
+
+#[test]
+fn a_user_is_charged_until_the_object_goes() {
+    on(2, || {
+        let (cred, account) = user(1000);
+        let me = Caller {
+            cred: &cred,
+            pid: 5,
+        };
+        let id = shm::get(wanted(7), 3 * 4096, me).expect("a segment");
+        assert_eq!(account.held(Charge::SharedPages), 3);
+        assert_eq!(shm::lock(id, true, 4096 * 2, me), Err(SysvError::NoMemory));
+        shm::lock(id, true, 4096 * 3, me).expect("within the limit");
+        assert_eq!(account.held(Charge::LockedPages), 3);
+        let memory = Memory::new();
+        let at = memory.attach(id).expect("attached");
+        shm::remove(id, me).expect("its owner");
+        assert_eq!(account.held(Charge::SharedPages), 3);
+        assert!(memory.detach(at) && !memory.detach(at));
+        assert_eq!(account.held(Charge::LockedPages), 0);
+        let set = sem::get(wanted(7), 100, me).expect("a set");
+        let queue = msg::get(wanted(7), me).expect("a queue");
+        let message = Message::new(1, vec![0; 1000], me).expect("a message");
+        msg::send(queue, message, false, me).expect("room");
+        assert!(account.held(Charge::Ipc) > 1000 + 100 * 8);
+        sem::remove(set, me).expect("its owner");
+        msg::remove(queue, me).expect("its owner");
+        drop(memory);
+        mem::epoch().drain();
+        assert_eq!(
+            (account.held(Charge::Ipc), account.held(Charge::SharedPages)),
+            (0, 0)
+        );
+    });
+}
+
+#[test]
+fn one_user_does_not_fill_memory_with_objects() {
+    on(1, || {
+        let (cred, account) = user(1000);
+        let me = Caller {
+            cred: &cred,
+            pid: 5,
+        };
+        let mut ids = Vec::new();
+        let last = loop {
+            match sem::get(MAKE, 32000, me) {
+                Ok(id) => ids.push(id),
+                Err(why) => break why,
+            }
+        };
+        assert!(
+            matches!(last, SysvError::NoSpace | SysvError::NoMemory),
+            "{last:?}"
+        );
+        let size = u64::MAX >> 20;
+        assert_eq!(shm::get(MAKE, size, me), Err(SysvError::NoMemory));
+        let all = mem::vm().alloc.total_pages() as u64 * 4096;
+        assert_eq!(shm::get(MAKE, all, me), Err(SysvError::NoSpace));
+        for id in ids {
+            sem::remove(id, me).expect("its owner");
+        }
+        mem::epoch().drain();
+        assert_eq!(account.held(Charge::Ipc), 0);
+    });
+}
+
+#[test]
+fn attachments_are_counted_in_spaces_and_their_copies() {
+    on(2, || {
+        let id = segment(4);
+        let one = Memory::new();
+        let at = one.attach(id).expect("attached");
+        let copy = Memory(mem::fork(&one.0).expect("memory"));
+        assert_eq!(attached(id), Some(2));
+        one.0
+            .protect(mem::vm(), at + 4096, 4096, vm::MapProt::READ)
+            .expect("mapped");
+        let second = Memory(mem::fork(&one.0).expect("memory"));
+        assert_eq!(attached(id), Some(3));
+        drop(copy);
+        assert_eq!(attached(id), Some(2));
+        assert!(second.detach(at));
+        assert_eq!(attached(id), Some(1));
+        shm::remove(id, by(1)).expect("its owner");
+        assert_eq!(attached(id), Some(1));
+        drop(one);
+        assert_eq!(attached(id), None);
+        drop(second);
+    });
+}
+
+#[test]
+fn lists_of_adjustments_are_independent() {
+    on(2, || {
+        let id = set(1);
+        let (one, two) = (List::new(), List::new());
+        op_with(&one, id, &[(0, 3, UNDO)]).expect("done");
+        op_with(&two, id, &[(0, 4, UNDO), (0, 1, 0)]).expect("done");
+        drop(one);
+        assert_eq!(value(id), Ok(5));
+        sem::write(id, 0, 2, by(1)).expect("its owner");
+        drop(two);
+        assert_eq!(value(id), Ok(2));
+        let list = List::new();
+        op_with(&list, id, &[(0, 3, UNDO)]).expect("done");
+        sem::remove(id, by(1)).expect("its owner");
+        drop(list);
+        // An adjustment has a range, and an operation beyond it changes nothing.
+        let id = set(1);
+        let list = List::new();
+        for _ in 0..2 {
+            op_with(&list, id, &[(0, 32767, UNDO)]).expect("done");
+            sem::operate(id, Vec::new(), task::park::Deadline::Never, None, by(1))
+                .expect("nothing");
+            op(id, &[(0, -32767, 0)]).expect("done");
+            if value(id) == Ok(0) {
+                let again = op_with(&list, id, &[(0, 2, UNDO)]);
+                assert_eq!(again, Err(SysvError::Range));
+                break;
+            }
+        }
+        assert_eq!(value(id), Ok(0));
+        drop(list);
+    });
+}
+
+#[test]
+fn waits_end_in_time() {
+    on(2, || {
+        let id = set(1);
+        assert_eq!(op_for(id, &[(0, -1, 0)], MS), Err(SysvError::Again));
+        let one = sem::registry()
+            .find(id)
+            .and_then(|s| s.read(0, by(1)))
+            .expect("a set");
+        assert_eq!((one.want_more, one.want_zero), (0, 0));
+    });
+}
+
+/// Threads take and give a few units of several semaphores in both orders: nothing is lost, and nobody is left waiting.
+#[test]
+fn many_threads_take_turns() {
+    on(4, || {
+        static INSIDE: AtomicU32 = AtomicU32::new(0);
+        let id = set(3);
+        op(id, &[(0, 2, 0), (1, 2, 0), (2, 1, 0)]).expect("done");
+        for n in 0..6u16 {
+            spawn(None, move || {
+                for turn in 0..100u16 {
+                    let (a, b) = ((n + turn) % 2, (n + turn + 1) % 2);
+                    op(id, &[(a, -1, 0), (2, -1, 0), (b, -1, 0)]).expect("no signal");
+                    assert_eq!(INSIDE.fetch_add(1, SeqCst), 0);
+                    INSIDE.fetch_sub(1, SeqCst);
+                    op(id, &[(b, 1, 0), (2, 1, 0), (a, 1, 0)]).expect("no wait");
+                }
+            });
+        }
+        wait_for_ends(6);
+        op(id, &[(0, -2, NO_WAIT), (1, -2, NO_WAIT), (2, -1, NO_WAIT)]).expect("all is there");
+    });
+}
+
+const ANY: Want = Want {
+    choice: Choice::Any,
+    room: 100,
+    cuts: false,
+    waits: true,
+};
+
+/// Senders and receivers, more of them than the queue has room for: each message is received once.
+#[test]
+fn many_threads_talk() {
+    on(4, || {
+        static SUM: AtomicU32 = AtomicU32::new(0);
+        let id = msg::get(MAKE, by(1)).expect("a queue");
+        let new = msg::NewSettings {
+            owner: ipc::sysv::perm::NewOwner {
+                uid: 0,
+                gid: 0,
+                mode: 0o600,
+            },
+            most: 12,
+        };
+        msg::set(id, new, by(1)).expect("its owner");
+        for n in 0..3u32 {
+            spawn(None, move || {
+                for turn in 0..100u32 {
+                    let text = (n * 100 + turn).to_ne_bytes().to_vec();
+                    let message = Message::new(i64::from(n) + 1, text, by(n)).expect("memory");
+                    msg::send(id, message, true, by(n)).expect("no signal");
+                }
+            });
+            spawn(None, move || {
+                let mut last = None;
+                for _ in 0..100 {
+                    let want = Want {
+                        choice: Choice::Of(i64::from(n) + 1),
+                        ..ANY
+                    };
+                    let message = msg::receive(id, want, by(n)).expect("no signal");
+                    let bytes = message.text.try_into().expect("four bytes");
+                    let number = u32::from_ne_bytes(bytes);
+                    assert!(last.is_none_or(|last| last < number), "in order");
+                    last = Some(number);
+                    SUM.fetch_add(number, SeqCst);
+                }
+            });
+        }
+        wait_for_ends(6);
+        assert_eq!(SUM.load(SeqCst), 299 * 300 / 2);
+        msg::remove(id, by(1)).expect("its owner");
+    });
+}
