@@ -38,6 +38,21 @@ pub enum ForkError {
     NotPermitted,
     /// A signal is pending, and must be taken first.
     Signal,
+    /// The caller may open no more files.
+    TooManyFiles,
+    /// The descriptor of the new process cannot be stored.
+    Fault,
+}
+
+/// What a caller of [`clone`] opens together with the new process.
+pub trait Opening {
+    /// The process is made, and in no table yet; an error undoes it. May sleep.
+    ///
+    /// # Errors
+    /// Those that the call is to have.
+    fn prepare(&mut self, process: &Arc<Process>) -> Result<(), ForkError>;
+    /// Nothing fails any more, and the process does not run yet.
+    fn complete(&mut self);
 }
 
 /// clone(2)'s arguments.
@@ -65,14 +80,14 @@ const UNSUPPORTED: u64 = (raw::CLONE_NEWNS
     | raw::CLONE_NEWUSER
     | raw::CLONE_NEWPID
     | raw::CLONE_NEWNET
-    | raw::CLONE_NEWTIME
-    | raw::CLONE_PIDFD) as u64;
+    | raw::CLONE_NEWTIME) as u64;
 
 fn check(a: &CloneArgs) -> Result<(), ForkError> {
     let has = |f: u32| a.flags & u64::from(f) != 0;
     let bad = has(raw::CLONE_THREAD) && !has(raw::CLONE_SIGHAND)
         || has(raw::CLONE_SIGHAND) && !has(raw::CLONE_VM)
         || has(raw::CLONE_FS) && has(raw::CLONE_NEWNS)
+        || has(raw::CLONE_PIDFD) && has(raw::CLONE_THREAD | raw::CLONE_DETACHED)
         || a.exit_signal > sig::MAX
         || a.flags & UNSUPPORTED != 0
         // Init's children must not have nobody as a parent.
@@ -80,12 +95,17 @@ fn check(a: &CloneArgs) -> Result<(), ForkError> {
     if bad { Err(ForkError::Invalid) } else { Ok(()) }
 }
 
-/// clone(2): makes a thread or a process; returns the new thread's tid. `frame` has the caller's registers. Sleeps: for memory,
+/// clone(2): makes a thread or a process, and with CLONE_PIDFD what `opening` opens; returns the new thread's tid. `frame` has the caller's
+/// registers. Sleeps: for memory,
 /// and with CLONE_VFORK until the child leaves the caller's memory, or the caller is killed.
 ///
 /// # Errors
 /// [`ForkError`]: nothing has been made, and no tid is stored.
-pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
+pub fn clone(
+    args: &CloneArgs,
+    frame: &UserFrame,
+    mut opening: Option<&mut dyn Opening>,
+) -> Result<u32, ForkError> {
     check(args)?;
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
@@ -112,6 +132,9 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
         new_process(args, id.clone())?
     };
     let new = new_thread(args, frame, id, &process, crowded)?;
+    if let Some(opening) = &mut opening {
+        opening.prepare(&process)?;
+    }
     let tid = new.tid();
     if has(raw::CLONE_CHILD_SETTID)
         && !has(raw::CLONE_VM)
@@ -136,6 +159,9 @@ pub fn clone(args: &CloneArgs, frame: &UserFrame) -> Result<u32, ForkError> {
     }
     charge.keep();
     store_tid(args, tid);
+    if let Some(opening) = opening {
+        opening.complete();
+    }
     sched::start(&new);
     if has(raw::CLONE_VFORK) {
         stand_aside(gate, new);

@@ -418,7 +418,7 @@ fn a_new_thread_begins_outside_of_the_call_that_made_it() {
         frame.vector = VECTOR_SYSCALL;
         frame.error = u64::from(raw::__NR_clone);
         frame.rax = frame.error;
-        let child = fork::clone(&CloneArgs::default(), &frame).expect("memory for a process");
+        let child = fork::clone(&CloneArgs::default(), &frame, None).expect("memory for a process");
         let all = Options {
             exited: true,
             kind: Kind::All,

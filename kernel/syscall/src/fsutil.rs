@@ -240,6 +240,15 @@ impl Slot {
         Ok(())
     }
 
+    /// As [`reserve`](Self::reserve), and returns the descriptor.
+    ///
+    /// # Errors
+    /// `TooManyFiles`, `NoMemory`.
+    pub fn reserve_number(&self) -> Result<i32> {
+        self.reserve()?;
+        self.0.get().ok_or(FsError::BadFd)
+    }
+
     /// Gives the opened file the descriptor, or gives it back. Of `flags`, O_CLOEXEC counts.
     ///
     /// # Errors

@@ -189,7 +189,7 @@ fn sharing(flags: u32, anonymous: bool) -> Result<bool, Errno> {
 }
 
 /// Whether `test` holds for any mapping in the range of `len` bytes from `start`.
-fn any_mapping(
+pub(super) fn any_mapping(
     space: &mem::Space,
     start: u64,
     len: u64,
@@ -544,7 +544,7 @@ fn mremap(a: &mut Args) -> Result<u64, Errno> {
     })
 }
 
-fn advice_from(raw: u32) -> Result<Advice, Errno> {
+pub(super) fn advice_from(raw: u32) -> Result<Advice, Errno> {
     Ok(match raw {
         nr::MADV_DONTNEED => Advice::DontNeed,
         nr::MADV_DONTNEED_LOCKED => Advice::DontNeedLocked,
@@ -607,7 +607,7 @@ fn madvise(a: &mut Args) -> Result<u64, Errno> {
 }
 
 /// Whether madvise refuses the advice `raw` for a mapping.
-fn is_unfit(raw: u32, entry: &EntryInfo) -> bool {
+pub(super) fn is_unfit(raw: u32, entry: &EntryInfo) -> bool {
     let is = |flag| entry.args.flags.contains(flag);
     let is_shared = is(EntryFlags::SHARED) || is(EntryFlags::FILE);
     match raw {

@@ -5,7 +5,7 @@ use core::cmp::Ordering;
 use abi::raw::general as nr;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use cred::LookAs;
+use cred::{Cap, LookAs};
 use hal::uaccess::{UserPtr, UserRange};
 use hal::uio::IoBuf;
 use ksync::Once;
@@ -19,9 +19,10 @@ use vfs::file::{File, FileRef};
 use vfs::regular;
 use vm::FaultError;
 
-use super::credentials::not_permitted;
+use super::credentials::{not_permitted, require};
 use super::errno::Errno;
-use super::fsutil::{RW_MAX, fault, user_ranges};
+use super::fsutil::{RW_MAX, fault, real_file, user_ranges};
+use super::{mm, pidfd};
 use crate::call::{Args, Handler};
 
 /// The calls of this file.
@@ -135,13 +136,60 @@ fn put(space: &Space, at: u64, buf: &mut [u8], from: &mut IoBuf) -> Result<usize
     space.write_at(mem::vm(), at, &buf[..n]).map_err(no_access)
 }
 
-/// process_madvise(2): not built, so no descriptor is one that can be advised.
+/// madvise for a range of another process's memory, with advice that changes no content.
+///
+/// # Errors
+/// EINVAL, ENOMEM.
+fn advise(space: &Space, range: &UserRange, raw: u32) -> Result<(), Errno> {
+    let advice = mm::advice_from(raw)?;
+    let (start, len) = (range.addr, range.len as u64);
+    let len = mm::range_or(start, len, Errno::ENOMEM, Errno::EINVAL)?;
+    if len == 0 {
+        return Ok(());
+    }
+    if mm::any_mapping(space, start, len, |entry| mm::is_unfit(raw, entry)) {
+        return Err(Errno::EINVAL);
+    }
+    space
+        .advise(mem::vm(), start, len, advice)
+        .map_err(super::errno::vm)
+}
+
+/// process_madvise(2), for the advice that changes no content: none of it does anything here beyond the checks. Returns the bytes before
+/// the first range that refuses it.
 fn process_madvise(a: &mut Args) -> Result<u64, Errno> {
+    let advice = a.uint(3);
     if a.uint(4) != 0 {
         return Err(Errno::EINVAL);
     }
-    user_ranges(a.get(1), a.get(2))?;
-    Err(Errno::EBADF)
+    let ranges = user_ranges(a.get(1), a.get(2))?;
+    let file = real_file(a.int(0))?;
+    let process = pidfd::process_of(&file)?;
+    if process.is_reaped() {
+        return Err(Errno::ESRCH);
+    }
+    let known = [
+        nr::MADV_COLD,
+        nr::MADV_PAGEOUT,
+        nr::MADV_WILLNEED,
+        nr::MADV_COLLAPSE,
+    ];
+    if !known.contains(&advice) {
+        return Err(Errno::EINVAL);
+    }
+    let shown = process.image_shown(None, LookAs::Files);
+    let space = shown.map_err(|_| Errno::EACCES)?.space;
+    let space = space.ok_or(Errno::ESRCH)?;
+    require(&current().cred(), Cap::SysNice)?;
+    let mut done = 0;
+    for range in ranges {
+        match advise(&space, &range, advice) {
+            Ok(()) => done += range.len as u64,
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 /// Kinds of kcmp(2).
@@ -153,6 +201,7 @@ mod kind {
     pub const SIGHAND: u32 = 4;
     pub const IO: u32 = 5;
     pub const SYSVSEM: u32 = 6;
+    pub const EPOLL_TFD: u32 = 7;
 }
 
 hal::machine_static! {
@@ -186,6 +235,14 @@ fn kcmp(a: &mut Args) -> Result<u64, Errno> {
         kind::FILE => {
             let (f, g) = (open_file(p, a.get(3))?, open_file(q, a.get(4))?);
             Ok(order(address(&f), address(&g)))
+        }
+        kind::EPOLL_TFD => {
+            let slot = UserPtr::<[u32; 3]>::new(a.get(4));
+            let [epoll, fd, skip] = slot.read().map_err(fault)?;
+            let f = open_file(p, a.get(3))?;
+            let epoll = open_file(q, epoll.into())?;
+            let target = ipc::epoll::control::target(&epoll, fd as i32, skip as usize)?;
+            Ok(order(address(&f), target))
         }
         kind::VM => same(Part::Memory),
         kind::FILES => same(Part::Descriptors),

@@ -1,16 +1,20 @@
 //! pidfd_open(2) and pidfd_send_signal(2).
 
 use abi::raw::general as nr;
+use alloc::sync::Arc;
+use hal::uaccess::UserPtr;
 use ipc::pidfd;
 use proc::UserThreadExt;
+use proc::fork::{ForkError, Opening};
 use proc::ids;
 use proc::process::Process;
 use proc::signal::{self, code};
 use task::current::current;
+use vfs::error::FsError;
 use vfs::file::{FileRef, o};
 
 use super::errno::Errno;
-use super::fsutil::{install, real_file};
+use super::fsutil::{Slot, install, real_file};
 use super::signal::{info_from_me, may, signal_or_zero, user_info};
 use crate::call::{Args, Handler};
 
@@ -32,6 +36,50 @@ fn open(a: &mut Args) -> Result<u64, Errno> {
         return Err(if thread { Errno::EINVAL } else { Errno::ESRCH });
     };
     Ok(install(pidfd::make(process, flags)?, o::CLOEXEC)?)
+}
+
+/// The descriptor that clone(2) opens with CLONE_PIDFD. It is taken back if the call fails.
+pub(super) struct OpenedByClone {
+    /// Where its number is stored.
+    at: u64,
+    reserved: Option<(Slot, FileRef)>,
+}
+
+impl OpenedByClone {
+    pub(super) fn new(at: u64) -> Self {
+        let reserved = None;
+        OpenedByClone { at, reserved }
+    }
+}
+
+impl Opening for OpenedByClone {
+    fn prepare(&mut self, process: &Arc<Process>) -> Result<(), ForkError> {
+        let file = pidfd::make(process.clone(), 0).map_err(|_| ForkError::NoMemory)?;
+        let no_descriptor = |e| match e {
+            FsError::TooManyFiles => ForkError::TooManyFiles,
+            _ => ForkError::NoMemory,
+        };
+        let slot = Slot::new(0).map_err(no_descriptor)?;
+        let fd = slot.reserve_number().map_err(no_descriptor)?;
+        // From here on the drop takes it back.
+        self.reserved = Some((slot, file));
+        let stored = UserPtr::<i32>::new(self.at).write(&fd);
+        stored.map_err(|_| ForkError::Fault)
+    }
+
+    fn complete(&mut self) {
+        if let Some((slot, file)) = self.reserved.take() {
+            let _ = slot.fill(Ok(file), o::CLOEXEC);
+        }
+    }
+}
+
+impl Drop for OpenedByClone {
+    fn drop(&mut self) {
+        if let Some((slot, _)) = self.reserved.take() {
+            let _ = slot.fill(Err(FsError::Invalid), 0);
+        }
+    }
 }
 
 /// The process that an open file names.

@@ -2,6 +2,7 @@
 
 use abi::raw::general as nr;
 use cred::Cap;
+use hal::UserFrame;
 use hal::uaccess::UserPtr;
 use proc::fork::{self, CloneArgs, ForkError};
 use proc::rlimit::{Limit, LimitError, Resource};
@@ -56,6 +57,8 @@ impl From<ForkError> for Errno {
             ForkError::NoMemory => Errno::ENOMEM,
             ForkError::NotPermitted => Errno::EPERM,
             ForkError::Signal => Errno::ERESTARTNOINTR,
+            ForkError::TooManyFiles => Errno::EMFILE,
+            ForkError::Fault => Errno::EFAULT,
         }
     }
 }
@@ -70,12 +73,26 @@ fn clone(a: &mut Args) -> Result<u64, Errno> {
         child_tid: a.get(3),
         tls: a.get(4),
     };
-    Ok(fork::clone(&args, a)?.into())
+    // The two would store different things in one place.
+    if flags & u64::from(nr::CLONE_PIDFD) != 0 && flags & u64::from(nr::CLONE_PARENT_SETTID) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    clone_with(&args, a, a.get(2))
+}
+
+/// Makes a thread or a process; with CLONE_PIDFD stores a descriptor of it at `pidfd`.
+fn clone_with(args: &CloneArgs, frame: &UserFrame, pidfd: u64) -> Result<u64, Errno> {
+    if args.flags & u64::from(nr::CLONE_PIDFD) == 0 {
+        return Ok(fork::clone(args, frame, None)?.into());
+    }
+    let mut opening = pidfd::OpenedByClone::new(pidfd);
+    Ok(fork::clone(args, frame, Some(&mut opening))?.into())
 }
 
 /// The words of `struct clone_args`.
 mod word {
     pub const FLAGS: usize = 0;
+    pub const PIDFD: usize = 1;
     pub const CHILD_TID: usize = 2;
     pub const PARENT_TID: usize = 3;
     pub const EXIT_SIGNAL: usize = 4;
@@ -128,7 +145,11 @@ fn clone3(a: &mut Args) -> Result<u64, Errno> {
         child_tid: w[word::CHILD_TID],
         tls: w[word::TLS],
     };
-    Ok(fork::clone(&args, a)?.into())
+    let twice = u64::from(nr::CLONE_PIDFD | nr::CLONE_PARENT_SETTID);
+    if flags & twice == twice && w[word::PIDFD] == w[word::PARENT_TID] {
+        return Err(Errno::EINVAL);
+    }
+    clone_with(&args, a, w[word::PIDFD])
 }
 
 /// Checks what clone3(2) refuses and clone(2) does not.
@@ -153,7 +174,7 @@ fn make(a: &mut Args, flags: u64) -> Result<u64, Errno> {
         exit_signal: sig::CHLD,
         ..CloneArgs::default()
     };
-    Ok(fork::clone(&args, a)?.into())
+    Ok(fork::clone(&args, a, None)?.into())
 }
 
 /// unshare(2) of the table of descriptors (CLONE_FILES), of root, working directory and umask (CLONE_FS), and of what semaphores undo. There

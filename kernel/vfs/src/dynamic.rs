@@ -205,6 +205,10 @@ pub trait DynFile: Send + Sync {
     fn open(&self, _flags: u32) -> Result<Option<Box<dyn DynFile>>> {
         Ok(None)
     }
+    /// Whether an epoll takes the open file, which is then ready always.
+    fn pollable(&self) -> bool {
+        true
+    }
     /// Takes what a program writes, in one call.
     fn store(&self, _data: &[u8]) -> Result<()> {
         Err(FsError::Invalid)

@@ -116,6 +116,10 @@ impl FileOps for Printed {
         Ok(n)
     }
 
+    fn pollable(&self) -> bool {
+        self.content().is_ok_and(DynFile::pollable)
+    }
+
     fn end(&self, _: &File) -> Option<u64> {
         // A text is not made to be measured.
         Some(0)

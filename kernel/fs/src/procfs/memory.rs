@@ -47,6 +47,10 @@ impl MemoryFile {
 }
 
 impl DynFile for MemoryFile {
+    fn pollable(&self) -> bool {
+        false
+    }
+
     fn print(&self, out: &mut Text) -> Result<()> {
         (self.print)(&self.shown()?, 0, out).map(drop)
     }
@@ -64,6 +68,10 @@ impl DynFile for MemoryFile {
 }
 
 impl DynFile for Open {
+    fn pollable(&self) -> bool {
+        false
+    }
+
     fn print(&self, out: &mut Text) -> Result<()> {
         self.print_part(0, out).map(drop)
     }

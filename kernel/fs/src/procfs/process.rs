@@ -44,6 +44,8 @@ type Store = fn(&Process, &[u8]) -> Result<()>;
 /// Kinds of entries.
 enum What {
     File(Print, u32),
+    /// A file that poll(2) takes for more than one that never blocks. As in Linux, an epoll takes no others of these directories.
+    Mounts(Print),
     /// A file that shows more to an opener that may inspect the process; the second function prints it for the others.
     Judged(Print, Print),
     /// A file that can also be written.
@@ -83,14 +85,10 @@ const ENTRIES: &[(&str, What, bool)] = &[
     ("maps", What::Memory(maps::maps, 0o444), true),
     (
         "mountinfo",
-        What::File(|_, _, t| system::mountinfo(t), 0o444),
+        What::Mounts(|_, _, t| system::mountinfo(t)),
         true,
     ),
-    (
-        "mounts",
-        What::File(|_, _, t| system::mounts(t), 0o444),
-        true,
-    ),
+    ("mounts", What::Mounts(|_, _, t| system::mounts(t)), true),
     (
         "oom_score",
         What::File(|p, _, t| oom::score(p, t), 0o444),
@@ -143,6 +141,16 @@ impl DynDir for Dir {
             .ok_or(FsError::NotFound)?;
         let (node, perm) = match what {
             What::File(print, perm) => (PidFile::entry(whom, *print, None, None), *perm),
+            What::Mounts(print) => (
+                Dynamic::File(Box::new(PidFile {
+                    whom,
+                    print: *print,
+                    public: None,
+                    store: None,
+                    pollable: true,
+                })),
+                0o444,
+            ),
             What::Judged(print, public) => {
                 (PidFile::entry(whom, *print, Some(*public), None), 0o444)
             }
@@ -173,7 +181,11 @@ impl DynDir for Dir {
         self.whom.find_dir()?;
         for (i, (name, what, _)) in self.entries().filter(|(i, _)| *i as u64 + 2 >= from) {
             let kind = match what {
-                What::File(..) | What::Judged(..) | What::Value(..) | What::Memory(..) => mode::REG,
+                What::File(..)
+                | What::Mounts(..)
+                | What::Judged(..)
+                | What::Value(..)
+                | What::Memory(..) => mode::REG,
                 What::Link(_) => mode::LNK,
                 What::Fds | What::Tasks => mode::DIR,
             };
@@ -198,6 +210,7 @@ struct PidFile {
     /// What is printed instead for an opener that may not inspect the process.
     public: Option<Print>,
     store: Option<Store>,
+    pollable: bool,
 }
 
 impl PidFile {
@@ -207,6 +220,7 @@ impl PidFile {
             print,
             public,
             store,
+            pollable: false,
         }))
     }
 }
@@ -229,7 +243,12 @@ impl DynFile for PidFile {
             print,
             public: None,
             store: None,
+            pollable: false,
         })))
+    }
+
+    fn pollable(&self) -> bool {
+        self.pollable
     }
 
     fn store(&self, data: &[u8]) -> Result<()> {

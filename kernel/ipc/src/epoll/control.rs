@@ -138,6 +138,17 @@ pub fn remove(epoll: &FileRef, file: &FileRef, fd: i32) -> Result<()> {
     Ok(())
 }
 
+/// The address of the open file that was added as `fd`; of several, that behind `skip` others.
+///
+/// # Errors
+/// `Invalid` if `epoll` is none; `NotFound`.
+pub fn target(epoll: &FileRef, fd: i32, skip: usize) -> Result<usize> {
+    let set = set_of(epoll).ok_or(FsError::Invalid)?;
+    let entries = set.entries.lock();
+    let mut found = entries.keys().filter(|key| key.1 == fd);
+    found.nth(skip).map(|key| key.0).ok_or(FsError::NotFound)
+}
+
 /// Looks at a new or changed entry in a new round, and puts it on the ready list if there is something to report.
 fn arm(set: &Set, entry: &Entry, file: &FileRef) {
     let (round, event) = {

@@ -139,7 +139,7 @@ pub fn clone_thread(
     args: CloneArgs,
     body: impl Fn() -> u32 + Send + Sync + 'static,
 ) -> Result<u32, ForkError> {
-    fork::clone(&args, &UserFrame::new_user(thread_entry(body), 0))
+    fork::clone(&args, &UserFrame::new_user(thread_entry(body), 0), None)
 }
 
 /// Starts a thread of the calling process.

@@ -113,7 +113,7 @@ pub fn clone_with(
         user_mode();
         exit::exit_group(u32::from(status))
     });
-    fork::clone(args, &UserFrame::new_user(at, stack))
+    fork::clone(args, &UserFrame::new_user(at, stack), None)
 }
 
 /// Where a thread begins that runs `body` and exits by itself with the code that it returns.

@@ -155,7 +155,7 @@ pub fn try_thread(body: impl Fn() + Send + Sync + 'static) -> Result<u32, ForkEr
         0
     });
     loop {
-        match fork::clone(&args, &UserFrame::new_user(at, STACK_TOP)) {
+        match fork::clone(&args, &UserFrame::new_user(at, STACK_TOP), None) {
             // The call is restarted, as in Linux.
             Err(ForkError::Signal) => user_mode(),
             result => return result,

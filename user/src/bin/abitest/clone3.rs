@@ -133,14 +133,45 @@ tests! { "clone3";
         fails!(refused(&[signal, (SET_TID, 8), (SET_TID_SIZE, 33)], WHOLE), EINVAL);
         fails!(refused(&[(FLAGS, INTO_CGROUP), signal, (CGROUP, 9999)], WHOLE), EBADF);
         fails!(refused(&[(FLAGS, INTO_CGROUP), signal, (CGROUP, 1 << 33)], WHOLE), EINVAL);
-        // Descriptors of processes: where there are none, it says so before it makes anything.
+    }
+    a_child_with_a_descriptor {
+        let signal = (EXIT_SIGNAL, libc::SIGCHLD as u64);
+        let pidfd = (FLAGS, libc::CLONE_PIDFD as u64);
         let mut fd = [-1i32];
-        let words = [(FLAGS, libc::CLONE_PIDFD as u64), signal, (PIDFD, fd.as_mut_ptr() as u64)];
-        match clone3(&args(&words), WHOLE) {
-            Ok(0) => sys::exit(0),
-            Ok(pid) => { ok!(sys::wait(pid as i64, 0)); }
-            Err(errno) => is!(errno, libc::EINVAL),
+        let pid = ok!(clone3(&args(&[pidfd, signal, (PIDFD, fd.as_mut_ptr() as u64)]), WHOLE));
+        if pid == 0 {
+            // The child has it not.
+            let own = sc!(SYS_fcntl, fd[0], libc::F_GETFD);
+            sys::exit(if own == Err(libc::EBADF) { 7 } else { 8 });
         }
+        is!(ok!(sc!(SYS_fcntl, fd[0], libc::F_GETFD)), 1);
+        let mut list = [u64::from(fd[0] as u32) | (libc::POLLIN as u64) << 32];
+        is!(ok!(sc!(SYS_poll, list.as_mut_ptr(), 1, 5000)), 1);
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 7 << 8));
+        fails!(sc!(SYS_pidfd_send_signal, fd[0], 0, 0, 0), ESRCH);
+        ok!(sys::close(fd[0]));
+        // clone(2) stores it where the tid would be.
+        let mut old = [-1i32];
+        let flags = (libc::CLONE_PIDFD | libc::SIGCHLD) as u64;
+        let pid = ok!(sc!(SYS_clone, flags, 0, old.as_mut_ptr(), 0, 0));
+        if pid == 0 {
+            sys::exit(0);
+        }
+        is!(old[0], fd[0]);
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 0));
+        ok!(sys::close(old[0]));
+        let both = flags | libc::CLONE_PARENT_SETTID as u64;
+        fails!(sc!(SYS_clone, both, 0, old.as_mut_ptr(), 0, 0), EINVAL);
+        let at = old.as_mut_ptr() as u64;
+        let both = (FLAGS, (libc::CLONE_PIDFD | libc::CLONE_PARENT_SETTID) as u64);
+        fails!(refused(&[both, signal, (PIDFD, at), (PARENT_TID, at)], WHOLE), EINVAL);
+        let detached = flags | libc::CLONE_DETACHED as u64;
+        fails!(sc!(SYS_clone, detached, 0, old.as_mut_ptr(), 0, 0), EINVAL);
+        // Neither a child nor a descriptor is made.
+        fails!(refused(&[pidfd, signal, (PIDFD, 8)], WHOLE), EFAULT);
+        ok!(sc!(SYS_setrlimit, libc::RLIMIT_NOFILE, [fd[0], 0, fd[0], 0].as_ptr()));
+        fails!(refused(&[pidfd, signal, (PIDFD, at)], WHOLE), EMFILE);
+        fails!(sys::wait(-1, 0), ECHILD);
     }
     execveat_runs_what_a_descriptor_names {
         let exe = ok!(sys::open("/proc/self/exe", libc::O_RDONLY, 0));

@@ -376,6 +376,17 @@ tests! { "epoll";
         ok!(take(c));
         is!(ok!(poll(0)), (0, 0));
     }
+    files_of_proc_that_never_block_are_refused {
+        let e = ok!(epoll());
+        for name in ["status", "maps", "stat", "comm", "environ"] {
+            let fd = ok!(sys::open(&format!("/proc/self/{name}"), libc::O_RDONLY, 0));
+            fails!(ctl(e, ADD, fd, IN), EPERM);
+        }
+        for name in ["/proc/self/mounts", "/proc/self/mountinfo", "/proc/meminfo"] {
+            let fd = ok!(sys::open(name, libc::O_RDONLY, 0));
+            ok!(ctl(e, ADD, fd, IN));
+        }
+    }
     an_epoll_as_a_file {
         let e = ok!(epoll());
         fails!(sys::read(e, &mut [0; 8]), EINVAL);

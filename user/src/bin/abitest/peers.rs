@@ -108,6 +108,33 @@ tests! { "peers";
         })?;
         is!(status, 0);
         end(pid);
+    }
+    advice_for_another_process {
+        let pid = ok!(sleeper());
+        let fd = ok!(sc!(SYS_pidfd_open, pid, 0)) as i32;
+        // As the child has it.
+        let buf = ok!(anon(2));
+        let end_of_stack = [0u8; 8];
+        let mapped = end_of_stack.as_ptr() as u64 & !(PAGE - 1);
+        let advise = |fd: i32, ranges: &[u64], advice: i32| {
+            sc!(SYS_process_madvise, fd, ranges.as_ptr(), ranges.len() / 2, advice, 0)
+        };
+        is!(ok!(advise(fd, &[mapped, PAGE], libc::MADV_COLD)), PAGE);
+        is!(ok!(advise(fd, &[mapped, 0, mapped, PAGE], libc::MADV_WILLNEED)), PAGE);
+        // The child has not got what was mapped since; what comes before it counts.
+        fails!(advise(fd, &[buf, PAGE], libc::MADV_COLD), ENOMEM);
+        is!(ok!(advise(fd, &[mapped, PAGE, buf, PAGE], libc::MADV_PAGEOUT)), PAGE);
+        fails!(advise(fd, &[mapped + 1, PAGE], libc::MADV_COLD), EINVAL);
+        fails!(advise(fd, &[mapped, PAGE], libc::MADV_DONTNEED), EINVAL);
+        fails!(sc!(SYS_process_madvise, fd, [mapped, PAGE].as_ptr(), 1, libc::MADV_COLD, 1), EINVAL);
+        let (from, _) = ok!(sys::pipe(0));
+        fails!(advise(from, &[mapped, PAGE], libc::MADV_COLD), EBADF);
+        let status = as_nobody(|| {
+            i32::from(advise(fd, &[mapped, PAGE], libc::MADV_COLD) != Err(libc::EACCES))
+        })?;
+        is!(status, 0);
+        end(pid);
+        fails!(advise(fd, &[mapped, PAGE], libc::MADV_COLD), ESRCH);
         fails!(sc!(SYS_process_madvise, 9999, [buf, PAGE].as_ptr(), 1, libc::MADV_COLD, 0), EBADF);
     }
     kcmp_tells_what_is_one {
@@ -126,6 +153,19 @@ tests! { "peers";
             holds!(ok!(kcmp(me, pid, kind, 0, 0)) != 0);
         }
         fails!(kcmp(me, me, 0, one, 9999), EBADF);
+        let epoll = ok!(sc!(SYS_epoll_create1, 0)) as i32;
+        let (from, _) = ok!(sys::pipe(0));
+        let event = [1u32, 0, 0];
+        ok!(sc!(SYS_epoll_ctl, epoll, libc::EPOLL_CTL_ADD, from, event.as_ptr()));
+        let in_epoll = |fd: i32, slot: [i32; 3]| sc!(SYS_kcmp, me, me, 7, fd, slot.as_ptr());
+        is!(ok!(in_epoll(from, [epoll, from, 0])), 0);
+        holds!(ok!(in_epoll(one, [epoll, from, 0])) > 0);
+        fails!(in_epoll(from, [epoll, from, 1]), ENOENT);
+        fails!(in_epoll(from, [epoll, one, 0]), ENOENT);
+        fails!(in_epoll(from, [one, from, 0]), EINVAL);
+        fails!(in_epoll(9999, [epoll, from, 0]), EBADF);
+        fails!(in_epoll(from, [9999, from, 0]), EBADF);
+        fails!(sc!(SYS_kcmp, me, me, 7, from, 8), EFAULT);
         fails!(kcmp(me, me, 99, 0, 0), EINVAL);
         fails!(kcmp(me, 9_999_999, 1, 0, 0), ESRCH);
         is!(as_nobody(|| i32::from(kcmp(pid, pid, 1, 0, 0) != Err(libc::EPERM)))?, 0);
