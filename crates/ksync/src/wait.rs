@@ -27,11 +27,16 @@
 //!
 //! A *listener* has a number and rounds as a thread has, and is called instead of woken ([`Sleepers::call`]), outside of the
 //! queue's lock: such as an entry of an epoll. Points 1 and 2 hold for it, with a look at the file in place of the test. It takes no
-//! `wake_one` from a thread. Of the *exclusive* listeners one `wake_all` calls no more after one that has woken a thread.
+//! `wake_one` from a thread. Of the *exclusive* listeners one `wake_all` calls no more after one that has woken a thread. A *standing*
+//! listener stays on the queue and is called by each wake-up until it ends its round, which no call notifies: such as a file whose
+//! changes are told by signals.
 
 use alloc::{boxed::Box, collections::VecDeque};
 use core::marker::PhantomData;
 
+use self::registration::VACANT;
+pub use self::registration::{Cause, Registration};
+pub use self::run_state::{Run, RunState};
 use crate::{
     atomic::{AtomicU64, Ordering::*},
     class::LockClass,
@@ -40,9 +45,8 @@ use crate::{
     spin::IrqSpin,
 };
 
+mod registration;
 mod run_state;
-
-pub use run_state::{Run, RunState};
 
 /// The number of a thread's waiting round, and in bit 0 whether a waker has notified it. The thread advances the
 /// number, wakers set the bit.
@@ -130,127 +134,10 @@ pub trait Sleepers: 'static {
     fn listener_round(_pin: &CpuPin, _number: u32) -> Option<&Round> {
         None
     }
-    /// Calls the listener that has this number, whose round was notified. No wait queue's lock is held. Returns whether it has
-    /// woken a thread.
-    fn call(_pin: &CpuPin, _number: u32) -> bool {
+    /// Calls the listener that has this number, whose round was notified, with the cause if the wake-up has one. No wait queue's
+    /// lock is held. Returns whether it has woken a thread.
+    fn call(_pin: &CpuPin, _number: u32, _cause: Option<Cause>) -> bool {
         false
-    }
-}
-
-/// Set in a registration's `tid` if it is of a listener.
-const LISTENER: u32 = 1 << 31;
-/// Set beside [`LISTENER`] for an exclusive one.
-const EXCLUSIVE: u32 = 1 << 30;
-/// The bits of the [`Cause`]s that a listener is not called for.
-const CAUSES: u32 = 3 << 28;
-
-/// Why the sleepers of a queue are woken, where a queue serves two kinds of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Cause {
-    /// There is something to read.
-    Input = 1 << 28,
-    /// There is room to write.
-    Room = 1 << 29,
-}
-
-/// A thread's registration on a queue: its tid and the round in which it registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registration {
-    /// 0: none. Else a tid, or the number of a listener and its bits.
-    tid: u32,
-    /// The low and the high half: this alignment makes a queue smaller.
-    round: [u32; 2],
-}
-
-const VACANT: Registration = Registration {
-    tid: 0,
-    round: [0; 2],
-};
-
-impl Registration {
-    /// The registration of thread `tid` in its round `round`.
-    pub fn new(tid: u32, round: u64) -> Self {
-        Registration {
-            tid,
-            round: [round as u32, (round >> 32) as u32],
-        }
-    }
-
-    /// The registration of a listener, whose number is below 2^28, in its round `round`.
-    pub fn listener(number: u32, round: u64, exclusive: bool) -> Self {
-        let exclusive = if exclusive { EXCLUSIVE } else { 0 };
-        Registration::new(number | LISTENER | exclusive, round)
-    }
-
-    /// The same, if of a listener, but not for wake-ups with that cause.
-    pub fn except(self, cause: Cause) -> Self {
-        let bit = if self.is_listener() { cause as u32 } else { 0 };
-        let tid = self.tid | bit;
-        Registration { tid, ..self }
-    }
-
-    /// Whether it is of a listener.
-    #[inline]
-    pub fn is_listener(self) -> bool {
-        self.tid & LISTENER != 0
-    }
-
-    fn is_exclusive(self) -> bool {
-        self.tid & EXCLUSIVE != 0
-    }
-
-    /// The number of a listener.
-    fn number(self) -> u32 {
-        self.tid & !(LISTENER | EXCLUSIVE | CAUSES)
-    }
-
-    #[inline]
-    fn rounds<S: Sleepers>(self, pin: &CpuPin) -> Option<&Round> {
-        if self.is_listener() {
-            S::listener_round(pin, self.number())
-        } else {
-            S::round(pin, self.tid)
-        }
-    }
-
-    fn round(self) -> u64 {
-        u64::from(self.round[1]) << 32 | u64::from(self.round[0])
-    }
-
-    /// The thread's tid.
-    pub fn tid(self) -> u32 {
-        self.tid
-    }
-
-    /// That of the two, which are of one thread or listener, whose round is the later one. Two looks at a listener's file may be in progress at
-    /// once, and the earlier one, whose round is over, may register last.
-    fn later(self, other: Self) -> Self {
-        if other.round() < self.round() {
-            self
-        } else {
-            other
-        }
-    }
-
-    /// Whether the round is not over and was not notified.
-    fn live<S: Sleepers>(self, pin: &CpuPin) -> bool {
-        self.rounds::<S>(pin).is_some_and(|r| r.is(self.round()))
-    }
-
-    /// Notifies and wakes the thread; false if the registration is void or another waker was first. A listener is called; then
-    /// returns whether that has woken a thread.
-    pub fn notify<S: Sleepers>(self, pin: &CpuPin) -> bool {
-        let told = self
-            .rounds::<S>(pin)
-            .is_some_and(|r| r.notify(self.round()));
-        if told {
-            if self.is_listener() {
-                return S::call(pin, self.number());
-            }
-            S::wake(pin, self.tid);
-        }
-        told
     }
 }
 
@@ -446,8 +333,17 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
     pub fn wake_one(&self) -> bool {
         let pin = pin();
         let mut list = self.list.lock();
-        while let Some(r) = list.pop() {
+        // Those that stay are met once.
+        let mut left = usize::MAX;
+        while left > 0
+            && let Some(r) = list.pop()
+        {
+            left -= 1;
             if r.is_listener() {
+                if r.stays() && r.live::<S>(&pin) {
+                    left = left.min(list.len());
+                    list.push::<S>(&pin, r);
+                }
                 drop(list);
                 r.notify::<S>(&pin);
                 list = self.list.lock();
@@ -462,15 +358,16 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
     /// thread. Returns the number of threads notified and of listeners that have woken one. Preemption is off for a batch at a
     /// time, unless it is off in the caller.
     pub fn wake_all(&self) -> usize {
-        self.wake(0)
+        self.wake(None)
     }
 
     /// As [`wake_all`](Self::wake_all), but listeners that are not called for this cause stay.
     pub fn wake_all_for(&self, cause: Cause) -> usize {
-        self.wake(cause as u32)
+        self.wake(Some(cause))
     }
 
-    fn wake(&self, cause: u32) -> usize {
+    fn wake(&self, cause: Option<Cause>) -> usize {
+        let bit = cause.map_or(0, |cause| cause as u32);
         let mut left = self.list.lock().len();
         let mut told = 0;
         let mut served = false;
@@ -487,12 +384,15 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
                 let Some(r) = list.pop() else { break };
                 passed += 1;
                 let exclusive = r.is_exclusive();
-                if r.tid & cause != 0 && r.is_listener() || exclusive && served {
+                if r.tid & bit != 0 && r.is_listener() || exclusive && served {
                     // It stays, behind those that are called: so exclusive ones take turns. There is room where it was.
                     if r.live::<S>(&pin) {
                         list.push::<S>(&pin, r);
                     }
                     continue;
+                }
+                if r.stays() && r.live::<S>(&pin) {
+                    list.push::<S>(&pin, r);
                 }
                 batch[n] = r;
                 n += 1;
@@ -507,7 +407,7 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
             }
             left -= passed;
             for r in &batch[..n] {
-                let woke = r.notify::<S>(&pin);
+                let woke = r.notify_of::<S>(&pin, cause);
                 told += usize::from(woke);
                 served |= woke && r.is_exclusive();
             }

@@ -1,11 +1,15 @@
-//! Files that report events: [`epoll`], [`timerfd`], [`signalfd`], [`pidfd`]; and System V objects: [`sysv`].
+//! Files that report events: [`epoll`], [`timerfd`], [`signalfd`], [`pidfd`]; the signals that owners of files get: [`owner`]; and System V objects:
+//! [`sysv`].
 
 #![no_std]
 
 extern crate alloc;
 
 pub mod epoll;
+mod listeners;
 mod numbers;
+#[cfg(target_os = "none")]
+pub mod owner;
 // Tests on the host run threads without the processes of `proc`, with which a stand-in for them cannot be linked.
 #[cfg(target_os = "none")]
 pub mod pidfd;
@@ -19,11 +23,17 @@ pub fn init(ncpus: usize) {
     epoll::init(ncpus);
     timerfd::init(ncpus);
     sysv::init();
+    #[cfg(target_os = "none")]
+    owner::init(ncpus);
+    listeners::init();
 }
 
 /// Bytes of tables that never shrink, and of objects that stay until they are removed: for the accounting of the heap.
 pub fn table_bytes() -> usize {
-    epoll::table_bytes() + timerfd::table_bytes() + sysv::bytes()
+    let bytes = epoll::table_bytes() + timerfd::table_bytes() + sysv::bytes();
+    #[cfg(target_os = "none")]
+    let bytes = bytes + owner::table_bytes();
+    bytes
 }
 
 /// Frames of System V memory, which stay until it is removed: for the accounting of memory.

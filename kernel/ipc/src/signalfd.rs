@@ -89,6 +89,10 @@ fn bytes(info: SigInfo) -> [u8; LEN] {
             put(56, &utime.to_ne_bytes());
             put(64, &stime.to_ne_bytes());
         }
+        SigFields::Poll { band, fd } => {
+            put(20, &fd.to_ne_bytes());
+            put(28, &(band as u32).to_ne_bytes());
+        }
         SigFields::Fault { addr } => put(72, &addr.to_ne_bytes()),
     }
     raw

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use cred::Payer;
 use ksync::Spin;
-use task::wait::WaitQueue;
+use task::wait::{Cause, WaitQueue};
 use vfs::error::FsError;
 
 use crate::address::Name;
@@ -53,8 +53,8 @@ pub struct Listener {
     pub acceptors: WaitQueue,
     /// Threads in connect, which wait for room.
     pub connectors: WaitQueue,
-    /// Callers of poll(2).
-    pub pollers: WaitQueue,
+    /// The listening socket's, with the callers of poll(2). Constant.
+    inbox: Arc<Inbox>,
     /// The listener's name. Constant.
     pub name: Arc<Name>,
     /// The user of the server, which pays for what it will send. Constant.
@@ -72,8 +72,14 @@ pub enum Next {
 }
 
 impl Listener {
-    /// A listener with this name.
-    pub fn new(name: Arc<Name>, payer: Payer, backlog: usize, ids: Ids) -> Listener {
+    /// A listener with this name, of the socket with this inbox.
+    pub fn new(
+        name: Arc<Name>,
+        inbox: Arc<Inbox>,
+        payer: Payer,
+        backlog: usize,
+        ids: Ids,
+    ) -> Listener {
         Listener {
             waiting: Spin::new(Waiting {
                 queue: VecDeque::new(),
@@ -83,7 +89,7 @@ impl Listener {
             }),
             acceptors: WaitQueue::new(),
             connectors: WaitQueue::new(),
-            pollers: WaitQueue::new(),
+            inbox,
             name,
             payer,
         }
@@ -122,7 +128,7 @@ impl Listener {
         if !self.acceptors.is_empty() {
             self.acceptors.wake_one();
         }
-        self.pollers.wake_all();
+        self.inbox.tell(Cause::Input);
         if room && !self.connectors.is_empty() {
             self.connectors.wake_one();
         }
@@ -184,6 +190,6 @@ impl Listener {
     fn wake_all(&self) {
         self.acceptors.wake_all();
         self.connectors.wake_all();
-        self.pollers.wake_all();
+        self.inbox.pollers.wake_all();
     }
 }

@@ -12,8 +12,9 @@ use core::ptr;
 use cred::Payer;
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicBool, Ordering::Relaxed};
-use ksync::{Cause, Mutex, MutexGuard};
-use task::wait::WaitQueue;
+use ksync::{Mutex, MutexGuard};
+use task::time::realtime_ns;
+use task::wait::{Cause, WaitQueue};
 use vfs::error::FsError;
 use vfs::file::FileRef;
 
@@ -42,6 +43,8 @@ struct Content {
     closed: bool,
     /// What the next call of the owner fails with.
     error: Option<FsError>,
+    /// A stream's writer has found no room since there was some.
+    starved: bool,
     /// The address of the inbox of the datagram socket that the owner is connected to; 0 without one.
     partner: usize,
 }
@@ -69,6 +72,8 @@ pub struct Inbox {
     pub(crate) pollers: WaitQueue,
     /// Whether the receiver asks for the ids of senders (SO_PASSCRED). Atomic.
     wants_ids: AtomicBool,
+    /// Whether the receiver asks for the times of packets. Atomic.
+    wants_stamps: AtomicBool,
 }
 
 /// How to receive.
@@ -99,6 +104,10 @@ pub struct Got {
     pub copies: Vec<FileRef>,
     /// Whether no further bytes may be added to these.
     pub ended: bool,
+    /// When a packet came, if the receiver asked for that then; else 0.
+    pub stamp: u64,
+    /// Whether there is room now for a writer that found none.
+    pub feeds: bool,
     /// Whether there is nothing, and nothing will come.
     end: bool,
 }
@@ -162,12 +171,14 @@ impl Inbox {
                 shut: false,
                 closed: false,
                 error: None,
+                starved: false,
                 partner: 0,
             }),
             readers: WaitQueue::new(),
             writers: WaitQueue::new(),
             pollers: WaitQueue::new(),
             wants_ids: AtomicBool::new(false),
+            wants_stamps: AtomicBool::new(false),
         }
     }
 
@@ -186,6 +197,11 @@ impl Inbox {
         self.wants_ids.store(on, Relaxed);
     }
 
+    /// Sets whether the receiver asks for the times of packets.
+    pub fn set_wants_stamps(&self, on: bool) {
+        self.wants_stamps.store(on, Relaxed);
+    }
+
     fn wake_reader(&self) {
         if !self.readers.is_empty() {
             self.readers.wake_one();
@@ -198,17 +214,21 @@ impl Inbox {
         }
     }
 
-    /// Wakes the callers of poll(2) and the like; epolls only of sockets that look for this: the owner for input, senders for room.
-    fn wake_pollers(&self, cause: Cause) {
+    /// Wakes the callers of poll(2) and the like; epolls only of sockets that look for this: the owner for input, senders for room. The
+    /// owner of the open file gets a signal about `cause`, if it asks for them, unless that is room, which is for senders.
+    pub(crate) fn tell(&self, cause: Cause) {
         if !self.pollers.is_empty() {
             self.pollers.wake_all_for(cause);
         }
     }
 
-    fn wake_all(&self) {
+    fn wake_all(&self, cause: Option<Cause>) {
         self.readers.wake_all();
         self.writers.wake_all();
-        self.pollers.wake_all();
+        match cause {
+            Some(cause) => self.pollers.wake_all_for(cause),
+            None => self.pollers.wake_all(),
+        };
     }
 
     /// Tries to write to a stream; `None` if the caller must wait. Takes `rights` with the first byte. Takes the inbox's lock, and holds it
@@ -230,6 +250,7 @@ impl Inbox {
             return Err(FsError::Invalid.into());
         };
         if !stream.has_room() {
+            c.starved = true;
             return Ok(None);
         }
         let empty = stream.is_empty();
@@ -240,7 +261,7 @@ impl Inbox {
             if empty {
                 self.wake_reader();
             }
-            self.wake_pollers(Cause::Input);
+            self.tell(Cause::Input);
         }
         // Also if nothing could be copied: no other wake-up than the one that this writer had may come.
         if room {
@@ -275,12 +296,15 @@ impl Inbox {
             return Ok(Pushed::Full);
         }
         packets.prepare()?;
-        if let Some(packet) = packet.take() {
+        if let Some(mut packet) = packet.take() {
+            if self.wants_stamps.load(Relaxed) {
+                packet.stamp = realtime_ns();
+            }
             packets.push(packet);
         }
         drop(c);
         self.wake_reader();
-        self.wake_pollers(Cause::Input);
+        self.tell(Cause::Input);
         Ok(Pushed::Yes)
     }
 
@@ -318,7 +342,7 @@ impl Inbox {
                 }
                 if !full {
                     self.wake_writer();
-                    self.wake_pollers(Cause::Room);
+                    self.tell(Cause::Room);
                 }
                 let (got, packet) = got?;
                 // Frees the sender's account, and wakes senders.
@@ -351,10 +375,11 @@ impl Inbox {
         let taken = stream.take(buf, how.by_sender);
         let relieved = tight && stream.is_writable();
         let more = !stream.is_empty();
+        let feeds = relieved && core::mem::take(&mut c.starved);
         drop(c);
         if relieved {
             self.wake_writer();
-            self.wake_pollers(Cause::Room);
+            self.tell(Cause::Room);
         }
         // Also if nothing could be copied, as in `try_put`.
         if more {
@@ -367,14 +392,16 @@ impl Inbox {
             from: taken.from,
             rights: taken.rights,
             ended: taken.ended,
+            feeds,
             ..Got::default()
         })
     }
 
-    /// Says that nothing more will come, or that nothing more will be read, and wakes all. Takes the inbox's lock.
-    pub fn shut(&self) {
+    /// Says that nothing more will come, or that nothing more will be read, and wakes all; the owner gets a signal about `cause`.
+    /// Takes the inbox's lock.
+    pub fn shut(&self, cause: Option<Cause>) {
         self.content.lock().shut = true;
-        self.wake_all();
+        self.wake_all(cause);
     }
 
     /// Whether it takes nothing any more. Takes the inbox's lock.
@@ -388,13 +415,13 @@ impl Inbox {
         c.shut = true;
         c.error = c.error.or(error);
         drop(c);
-        self.wake_all();
+        self.wake_all(Some(Cause::HangUp));
     }
 
     /// The owner's next call fails. Takes the inbox's lock.
     pub fn set_error(&self, error: FsError) {
         self.content.lock().error = Some(error);
-        self.wake_all();
+        self.wake_all(None);
     }
 
     /// Ends the inbox and drops what is in it; returns whether that was anything. Called without a lock of this crate.
@@ -404,7 +431,7 @@ impl Inbox {
         c.closed = true;
         let unread = !c.is_empty();
         drop(c);
-        self.wake_all();
+        self.wake_all(None);
         self.flush();
         unread
     }
@@ -421,7 +448,7 @@ impl Inbox {
             if rights.is_none() && packet.is_none() {
                 // There is room now.
                 self.writers.wake_all();
-                self.wake_pollers(Cause::Room);
+                self.tell(Cause::Room);
                 return;
             }
             drop((rights, packet));
@@ -446,7 +473,7 @@ impl Inbox {
             stream.set_limit(limit);
         }
         self.wake_writer();
-        self.wake_pollers(Cause::Room);
+        self.tell(Cause::Room);
     }
 
     /// Sets the user of a stream's writer.
@@ -537,6 +564,7 @@ fn take_packet(
         whole: first.len(),
         from: first.from,
         name: first.name.clone(),
+        stamp: first.stamp,
         ended: true,
         ..Got::default()
     };

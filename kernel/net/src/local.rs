@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 
 use cred::{MemoryCharge, Payer};
 use ksync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
-use ksync::{Cause, Mutex, Once, Spin};
+use ksync::{Mutex, Once, Spin};
 use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, Step, park_and_pass_on};
-use task::wait::{WaitQueue, Waiter};
+use task::wait::{Cause, WaitQueue, Waiter};
 use vfs::attr::Attr;
 use vfs::error::FsError;
 use vfs::ino::new_ino;
@@ -226,7 +226,14 @@ impl LocalSocket {
         }
         let bound = self.bound.get().ok_or(FsError::Invalid)?;
         mem::admit_process()?;
-        let new = Listener::new(bound.name.clone(), self.payer, backlog, Ids::of_peer());
+        let inbox = self.inbox.clone();
+        let new = Listener::new(
+            bound.name.clone(),
+            inbox,
+            self.payer,
+            backlog,
+            Ids::of_peer(),
+        );
         let new = Arc::new(new);
         let link = self.link.lock();
         match self.shown.used() {
@@ -358,7 +365,7 @@ impl LocalSocket {
     /// shutdown(2).
     pub(crate) fn shutdown(&self, reads: bool, writes: bool) {
         if reads {
-            self.inbox.shut();
+            self.inbox.shut(None);
             if let Some(listener) = self.listener.get() {
                 listener.end();
             }
@@ -366,7 +373,8 @@ impl LocalSocket {
         if writes {
             self.send_shut.store(true, SeqCst);
             if let Some(peer) = self.peer() {
-                peer.inbox.shut();
+                let cause = if reads { Cause::HangUp } else { Cause::Input };
+                peer.inbox.shut(Some(cause));
             }
             self.sent.writers.wake_all();
         }
@@ -397,13 +405,19 @@ impl LocalSocket {
     fn listen_to(&self, w: &mut Waiter) {
         w.listen(&self.changes);
         w.listen_except(&self.inbox.pollers, Cause::Room);
-        if let Some(listener) = self.listener.get() {
-            w.listen(&listener.pollers);
-        }
         if let Some(peer) = self.peer() {
             // What this socket sends is no news for itself.
             w.listen_except(&peer.inbox.pollers, Cause::Input);
         }
+        if self.kind != Type::Stream {
+            w.listen(&self.sent.pollers);
+        }
+    }
+
+    /// As [`vfs::file::FileOps::listen_for_signals`]. What comes, and the end, are told in the own inbox; and so is room in that of
+    /// the peer.
+    pub(crate) fn listen_for_signals(&self, w: &mut Waiter) {
+        w.listen_except(&self.inbox.pollers, Cause::Room);
         if self.kind != Type::Stream {
             w.listen(&self.sent.pollers);
         }

@@ -1,6 +1,6 @@
 //! What setsockopt(2) sets at the level SOL_SOCKET, for all families.
 
-use ksync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use ksync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use task::park::Deadline;
 
 /// Bytes that a socket may have sent, and may have to receive, by default: Linux's wmem_default and rmem_default.
@@ -12,9 +12,11 @@ const SEND_LEAST: usize = 4608;
 const RECEIVE_LEAST: usize = 2304;
 
 /// Settings that are only kept: by their numbers in Linux.
-pub const KEPT: [u32; 6] = [
-    REUSEADDR, KEEPALIVE, BROADCAST, REUSEPORT, DONTROUTE, PRIORITY,
+pub const KEPT: [u32; 7] = [
+    REUSEADDR, KEEPALIVE, BROADCAST, REUSEPORT, DONTROUTE, PRIORITY, PASSSEC,
 ];
+/// SO_PASSSEC: there are no labels that could be passed.
+pub const PASSSEC: u32 = 34;
 /// SO_REUSEADDR.
 pub const REUSEADDR: u32 = 2;
 /// SO_KEEPALIVE.
@@ -37,6 +39,8 @@ pub struct Options {
     send_timeout: AtomicU64,
     /// Bits by index in [`KEPT`].
     kept: AtomicU64,
+    /// The option of those about time stamps that is set; 0 for none.
+    stamps: AtomicU32,
     lingers: AtomicBool,
     linger_seconds: AtomicU64,
 }
@@ -104,6 +108,16 @@ impl Options {
             self.kept.fetch_and(!(1 << at), Relaxed);
         }
         true
+    }
+
+    /// The one of the options for time stamps (SO_TIMESTAMP and the like) that is set, by its number; 0 for none.
+    pub fn stamps(&self) -> u32 {
+        self.stamps.load(Relaxed)
+    }
+
+    /// Sets that.
+    pub fn set_stamps(&self, number: u32) {
+        self.stamps.store(number, Relaxed);
     }
 
     /// SO_LINGER: whether, and seconds. Only kept.

@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 
 use cred::MemoryCharge;
 use hal::uio::IoBuf;
-use ksync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use ksync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use task::current::current;
-use task::wait::WaitQueue;
+use task::wait::{Cause, WaitQueue};
 use vfs::error::FsError;
 
 use crate::address::Name;
@@ -30,6 +30,8 @@ const LEAST_ROOM: usize = 32;
 pub struct Sent {
     used: AtomicUsize,
     limit: AtomicUsize,
+    /// A send has found no room since the last wake-up. Atomic.
+    starved: AtomicBool,
     /// Senders that wait for room.
     pub writers: WaitQueue,
     /// Callers of poll(2).
@@ -42,6 +44,7 @@ impl Sent {
         Sent {
             used: AtomicUsize::new(0),
             limit: AtomicUsize::new(SEND_DEFAULT),
+            starved: AtomicBool::new(false),
             writers: WaitQueue::new(),
             pollers: WaitQueue::new(),
         }
@@ -71,7 +74,11 @@ impl Sent {
     /// Counts a packet, if less than the limit was used before.
     pub fn reserve(&self, cost: usize) -> bool {
         let more = |used| (used < self.limit()).then_some(used + cost);
-        self.used.fetch_update(SeqCst, SeqCst, more).is_ok()
+        let done = self.used.fetch_update(SeqCst, SeqCst, more).is_ok();
+        if !done {
+            self.starved.store(true, SeqCst);
+        }
+        done
     }
 
     fn give_back(&self, cost: usize) {
@@ -86,7 +93,11 @@ impl Sent {
         if !self.writers.is_empty() {
             self.writers.wake_all();
         }
-        if !self.pollers.is_empty() {
+        // The owner gets a signal only if a send has found no room, as in Linux.
+        let starved = self.starved.load(SeqCst) && self.starved.swap(false, SeqCst);
+        if starved {
+            self.pollers.wake_all_for(Cause::Room);
+        } else if !self.pollers.is_empty() {
             self.pollers.wake_all();
         }
     }
@@ -107,6 +118,8 @@ pub struct Packet {
     pub from: Option<Ids>,
     /// Descriptors.
     pub rights: Option<Box<Rights>>,
+    /// When it was added, in nanoseconds of real time, if the receiver asks for that; else 0.
+    pub stamp: u64,
     sent: Arc<Sent>,
     cost: usize,
     _charge: MemoryCharge,
@@ -147,6 +160,7 @@ impl Packet {
             name,
             from,
             rights: None,
+            stamp: 0,
             sent: sent.clone(),
             cost: cost(len),
             _charge: MemoryCharge::new(current().payer(), len + size_of::<Packet>()),

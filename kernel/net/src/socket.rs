@@ -58,6 +58,8 @@ pub struct Received {
     pub ids: Option<Ids>,
     /// Descriptors.
     pub files: Vec<FileRef>,
+    /// When a packet came, if the socket asked for that then; else 0.
+    pub stamp: u64,
 }
 
 /// A connection that was accepted.
@@ -95,6 +97,8 @@ pub trait Socket: Send + Sync + 'static {
     fn receive(&self, buf: &mut IoBuf, how: Receive) -> Result<Received>;
     /// As [`FileOps::poll`].
     fn poll(&self, waiter: Option<&mut Waiter>) -> PollMask;
+    /// As [`FileOps::listen_for_signals`].
+    fn listen_for_signals(&self, waiter: &mut Waiter);
     /// The settings that all families have.
     fn options(&self) -> &Options;
     /// What may be sent and not received, as SO_SNDBUF shows it.
@@ -113,6 +117,8 @@ pub trait Socket: Send + Sync + 'static {
     fn shows_ids(&self) -> Option<bool>;
     /// Sets that.
     fn show_ids(&self, on: bool);
+    /// Sets whether packets get the time at which they come.
+    fn stamp_packets(&self, on: bool);
     /// The ids of the peer of a connection.
     fn peer_ids(&self) -> Option<Ids>;
     /// For fstat(2).
@@ -186,6 +192,14 @@ impl FileOps for SocketFile {
 
     fn poll(&self, _: &File, waiter: Option<&mut Waiter>) -> PollMask {
         self.0.poll(waiter)
+    }
+
+    fn sends_signals(&self) -> bool {
+        true
+    }
+
+    fn listen_for_signals(&self, _: &File, waiter: &mut Waiter) {
+        self.0.listen_for_signals(waiter);
     }
 
     fn ioctl(&self, _: &File, request: u32, arg: u64) -> Result<u64, FsError> {

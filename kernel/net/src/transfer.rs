@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use hal::uio::IoBuf;
 use ksync::atomic::Ordering::SeqCst;
 use task::park::{Deadline, Interruptible, Step, park, park_and_pass_on};
-use task::wait::Waiter;
+use task::wait::{Cause, Waiter};
 use vfs::attr::Attr;
 use vfs::error::FsError;
 use vfs::lock::LockSlot;
@@ -240,7 +240,7 @@ impl LocalSocket {
         match self.inbox.try_take(buf, how)? {
             // As in Linux, a datagram socket that was shut down still says that it would have to wait.
             Some(got) if self.kind != Type::Datagram || !nonblocking || !got.is_end() => {
-                return Ok(got);
+                return Ok(self.fed(got));
             }
             _ if nonblocking => return Err(FsError::WouldBlock.into()),
             _ => {}
@@ -255,6 +255,17 @@ impl LocalSocket {
             get.inbox.readers.wake_one();
         })
         .unwrap_or_else(|e| Err(gave_up(e, deadline)))
+        .map(|got| self.fed(got))
+    }
+
+    /// Has the peer's owner told of the room that a receive has made for a writer that found none.
+    fn fed(&self, got: Got) -> Got {
+        if got.feeds
+            && let Some(peer) = self.peer()
+        {
+            peer.inbox.tell(Cause::Relief);
+        }
+        got
     }
 
     /// What a call returns for what was received. Ends the registrations of sockets in flight.
@@ -270,6 +281,7 @@ impl LocalSocket {
             whole: got.whole.max(total),
             from: name.map(|name| Name::address(Some(name))),
             ids: ids.then(|| got.from.unwrap_or(Ids::NOBODY)),
+            stamp: got.stamp,
             files: got.rights.map_or(got.copies, |rights| rights.arrive()),
         }
     }
@@ -369,6 +381,10 @@ impl Socket for LocalSocket {
         self.poll(waiter)
     }
 
+    fn listen_for_signals(&self, waiter: &mut Waiter) {
+        self.listen_for_signals(waiter);
+    }
+
     fn options(&self) -> &Options {
         &self.options
     }
@@ -409,6 +425,10 @@ impl Socket for LocalSocket {
 
     fn show_ids(&self, on: bool) {
         self.inbox.set_wants_ids(on);
+    }
+
+    fn stamp_packets(&self, on: bool) {
+        self.inbox().set_wants_stamps(on);
     }
 
     fn peer_ids(&self) -> Option<Ids> {

@@ -72,6 +72,7 @@ pub(super) const OPEN_KNOWN: u32 = o::ACCMODE
     | o::NOCTTY
     | o::TRUNC
     | o::SETFL
+    | o::ASYNC
     | o::DSYNC
     | o::SYNC
     | o::LARGEFILE
@@ -311,6 +312,7 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
             {
                 return Err(Errno::EPERM);
             }
+            ipc::owner::set_async(&f, fd, arg as u32 & o::ASYNC != 0)?;
             f.set_flags(arg as u32);
             Ok(0)
         }
@@ -330,7 +332,7 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
         | nr::F_OFD_SETLK
         | nr::F_OFD_SETLKW => super::lock::control(fd, &f, cmd, arg),
         nr::F_ADD_SEALS | nr::F_GET_SEALS => super::memfd::control(&f, cmd, arg),
-        _ => Err(Errno::EINVAL),
+        _ => super::owner::control(&f, cmd, arg),
     }
 }
 

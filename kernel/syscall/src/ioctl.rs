@@ -3,11 +3,13 @@
 use abi::raw::general as nr;
 use fs::devpts;
 use hal::uaccess::UserPtr;
+use net::SocketFile;
 use tty::pty;
 use vfs::file::{FileRef, Kind, o};
 
 use super::errno::Errno;
 use super::fsutil::{Slot, fault, real_file, with_files};
+use super::owner;
 use crate::call::{Args, Handler};
 
 /// The calls of this file.
@@ -19,6 +21,10 @@ const FIONCLEX: u32 = 0x5450;
 const FIOCLEX: u32 = 0x5451;
 const FIOASYNC: u32 = 0x5452;
 const TIOCGPTPEER: u32 = 0x5441;
+const FIOSETOWN: u32 = 0x8901;
+const SIOCSPGRP: u32 = 0x8902;
+const FIOGETOWN: u32 = 0x8903;
+const SIOCGPGRP: u32 = 0x8904;
 const FICLONE: u32 = 0x4004_9409;
 const FICLONERANGE: u32 = 0x4020_940d;
 
@@ -27,20 +33,19 @@ fn ioctl(a: &mut Args) -> Result<u64, Errno> {
     let f = real_file(fd)?;
     match request {
         FIOCLEX | FIONCLEX => with_files(|files| files.set_cloexec(fd, request == FIOCLEX))?,
-        FIONBIO | FIOASYNC => {
+        FIONBIO => {
             let on = UserPtr::<i32>::new(arg).read().map_err(fault)? != 0;
-            let bit = if request == FIONBIO {
-                o::NONBLOCK
-            } else {
-                o::ASYNC
-            };
             f.set_flags(if on {
-                f.flags() | bit
+                f.flags() | o::NONBLOCK
             } else {
-                f.flags() & !bit
+                f.flags() & !o::NONBLOCK
             });
         }
         TIOCGPTPEER if pty::master(&f).is_some() => return open_peer(&f, arg),
+        FIOASYNC => owner::set_async(&f, fd, arg)?,
+        FIOSETOWN | SIOCSPGRP | FIOGETOWN | SIOCGPGRP if SocketFile::of(&f).is_some() => {
+            owner::of_socket(&f, matches!(request, FIOGETOWN | SIOCGPGRP), arg)?;
+        }
         FICLONE | FICLONERANGE => return Err(Errno::EOPNOTSUPP),
         FIONREAD if matches!(f.kind, Kind::Regular(_)) => {
             let size = f.inode().map_or(0, |i| i.size());

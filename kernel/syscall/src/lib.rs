@@ -43,6 +43,7 @@ mod mm;
 mod mount;
 mod openat2;
 mod others;
+mod owner;
 mod path;
 mod pidfd;
 mod pipe;

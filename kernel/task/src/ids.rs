@@ -156,6 +156,18 @@ impl Id {
         Some(Id(1))
     }
 
+    /// The id with that number, if it is in use: by a thread, a process, a group or a session, or because somebody else has it.
+    pub fn find(number: u32) -> Option<Id> {
+        let pin = ksync::pin();
+        let slot = TABLE.slot(&pin, number)?;
+        let more = |users: u32| users.checked_add(1).filter(|&n| n > 1);
+        // Acquire: as for a new id.
+        slot.users
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, more)
+            .ok()?;
+        Some(Id(number))
+    }
+
     /// Id 0, for a CPU's idle thread; it is in no table.
     pub const fn idle() -> Id {
         Id(0)

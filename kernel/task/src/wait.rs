@@ -26,8 +26,10 @@ impl ksync::Sleepers for Threads {
         (LISTENERS.get()?.round)(pin, number)
     }
 
-    fn call(pin: &CpuPin, number: u32) -> bool {
-        LISTENERS.get().is_some_and(|l| (l.call)(pin, number))
+    fn call(pin: &CpuPin, number: u32, cause: Option<Cause>) -> bool {
+        LISTENERS
+            .get()
+            .is_some_and(|l| (l.call)(pin, number, cause))
     }
 }
 
@@ -35,9 +37,9 @@ impl ksync::Sleepers for Threads {
 pub struct Listeners {
     /// The rounds of a listener; `None` if there is none with that number.
     pub round: for<'p> fn(&'p CpuPin, u32) -> Option<&'p Round>,
-    /// Calls a listener, whose round was notified; returns whether it has woken a thread. Called with preemption off, in interrupts,
-    /// too, and under spin locks of ranks below that of wait queues.
-    pub call: fn(&CpuPin, u32) -> bool,
+    /// Calls a listener, whose round was notified, with the cause if the wake-up has one; returns whether it has woken a thread. Called
+    /// with preemption off, in interrupts, too, and under spin locks of ranks below that of wait queues.
+    pub call: fn(&CpuPin, u32, Option<Cause>) -> bool,
 }
 
 hal::machine_static! {

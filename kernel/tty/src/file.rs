@@ -367,6 +367,25 @@ impl FileOps for TtyFile {
         pty::close_slave(&self.tty);
     }
 
+    fn sends_signals(&self) -> bool {
+        true
+    }
+
+    /// A hang-up ends it, as in Linux.
+    fn listen_for_signals(&self, _: &File, waiter: &mut Waiter) {
+        waiter.listen(&self.tty.readers);
+    }
+
+    /// The foreground group; without one, the caller.
+    fn default_owner(&self) -> Option<i32> {
+        let group = self.tty.control.lock().foreground() as i32;
+        Some(if group > 0 {
+            -group
+        } else {
+            current().process().pid() as i32
+        })
+    }
+
     fn ioctl(&self, file: &File, request: u32, arg: u64) -> Result<u64> {
         ioctl::ioctl(self, file.readable(), request, arg)
     }

@@ -7,7 +7,7 @@ use ksync::{Mutex, Spin};
 use proc::group::{Session, Terminal};
 use proc::process::Process;
 use proc::signal::{self, sig};
-use task::wait::WaitQueue;
+use task::wait::{Cause, WaitQueue};
 
 use super::control::Control;
 use super::line::{Line, TtyLock, Wire};
@@ -99,7 +99,7 @@ impl Tty {
             self.signal_foreground(signo);
         }
         if ready {
-            self.readers.wake_all();
+            self.readers.wake_all_for(Cause::Input);
         }
         if released || raised.is_some() {
             self.writers.wake_all();
@@ -154,7 +154,7 @@ impl Tty {
             line.set_termios(Termios::fresh_pseudo());
         }
         drop(line);
-        self.readers.wake_all();
+        self.readers.wake_all_for(Cause::HangUp);
         self.writers.wake_all();
         self.tell_master();
         self.let_master_write();

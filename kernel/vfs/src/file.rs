@@ -12,7 +12,7 @@ use ksync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cred::MemoryCharge;
 use hal::uio::IoBuf;
-use ksync::{EpochRc, Mutex};
+use ksync::{EpochRc, Mutex, Once};
 use mem::epoch;
 use task::current::current;
 use task::wait::Waiter;
@@ -28,7 +28,7 @@ use super::opened::{DirFile, Regular};
 use super::pipe::end::PipeEnd;
 use super::place::{Path, flag};
 use super::poll::PollMask;
-use super::watch::Watchers;
+use super::watch::{Signals, Watchers};
 
 ksync::lock_class!(pub PosLock, "file position", rank = 40);
 
@@ -56,11 +56,11 @@ pub mod o {
     pub const SYNC: u32 = 0o4_010_000;
     pub const PATH: u32 = 0o10_000_000;
     pub const TMPFILE: u32 = 0o20_000_000 | DIRECTORY;
-    /// Flags that F_SETFL may change.
-    pub const SETFL: u32 = APPEND | NONBLOCK | ASYNC | DIRECT | NOATIME;
+    /// Flags that F_SETFL may change, besides O_ASYNC.
+    pub const SETFL: u32 = APPEND | NONBLOCK | DIRECT | NOATIME;
     /// Flags that F_GETFL reports.
     pub const KEPT: u32 =
-        ACCMODE | SETFL | DSYNC | SYNC | LARGEFILE | DIRECTORY | PATH | NOFOLLOW | TMPFILE;
+        ACCMODE | SETFL | ASYNC | DSYNC | SYNC | LARGEFILE | DIRECTORY | PATH | NOFOLLOW | TMPFILE;
 }
 
 /// How lseek(2) takes its offset.
@@ -149,6 +149,19 @@ pub trait FileOps: Send + Sync {
     fn label(&self) -> &'static str {
         "anon_inode:"
     }
+    /// Whether the file's owner can get signals about it (O_ASYNC).
+    fn sends_signals(&self) -> bool {
+        false
+    }
+    /// Registers a standing listener, which is called with a cause for each signal that the owner is to get. For kinds that
+    /// [send signals](Self::sends_signals).
+    fn listen_for_signals(&self, file: &File, waiter: &mut Waiter) {
+        self.poll(file, Some(waiter));
+    }
+    /// The owner that the file gets with O_ASYNC if it has none, as F_SETOWN takes it.
+    fn default_owner(&self) -> Option<i32> {
+        None
+    }
     /// Called when the last reference is dropped.
     fn close(&self, _file: &File) {}
 }
@@ -194,6 +207,8 @@ pub struct File {
     pos: Mutex<u64, PosLock>,
     /// Whether the open file was ever the owner of a lock. Atomic.
     locked: AtomicBool,
+    /// Whose are the signals about it; set with the first call that asks.
+    signals: Once<Arc<dyn Signals>>,
     /// What is to be told when the file is closed.
     pub watchers: Watchers,
     /// Charged to the user that opened the file.
@@ -235,6 +250,7 @@ impl File {
             flags: AtomicU32::new(flags & o::KEPT),
             pos: Mutex::new(0),
             locked: AtomicBool::new(false),
+            signals: Once::new(),
             watchers: Watchers::new(),
             _charge: charge,
         };
@@ -267,6 +283,15 @@ impl File {
     pub fn set_flags(&self, flags: u32) {
         let kept = self.flags() & !o::SETFL;
         self.flags.store(kept | flags & o::SETFL, Ordering::Relaxed);
+    }
+
+    /// Sets or clears O_ASYNC, which other flags do not change. The caller sees to the signals.
+    pub fn set_async_flag(&self, on: bool) {
+        if on {
+            self.flags.fetch_or(o::ASYNC, Ordering::Relaxed);
+        } else {
+            self.flags.fetch_and(!o::ASYNC, Ordering::Relaxed);
+        }
     }
 
     /// Whether reads and writes must fail instead of wait.
@@ -332,6 +357,18 @@ impl File {
     /// Records that the open file may own a lock, which is released when its last descriptor is closed.
     pub fn note_lock(&self) {
         self.locked.store(true, Ordering::Relaxed);
+    }
+
+    /// What sends signals to its owner, if it ever had one.
+    pub fn signals(&self) -> Option<&dyn Signals> {
+        self.signals.get().map(|signals| &**signals)
+    }
+
+    /// Sets that; if it has been set, the argument is told of the file's end.
+    pub fn set_signals(&self, signals: Arc<dyn Signals>) {
+        if let Err(second) = self.signals.set(signals) {
+            second.closed();
+        }
     }
 
     /// The open file, as the owner of locks.
@@ -503,6 +540,9 @@ fn check_end(pos: u64, buf: &IoBuf) -> Result<()> {
 impl Drop for File {
     fn drop(&mut self) {
         self.watchers.tell();
+        if let Some(signals) = self.signals.take() {
+            signals.closed();
+        }
         if *self.locked.get_mut()
             && let Some(locks) = self.locks()
         {

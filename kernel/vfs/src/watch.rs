@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use core::any::Any;
 
 use ksync::Spin;
 
@@ -13,6 +14,12 @@ ksync::lock_class!(pub WatchersLock, "file watchers", rank = 86);
 
 /// Something that is told of the end of an open file.
 pub trait Watcher: Send + Sync {
+    /// The file has no reference any more. No lock is held. May sleep.
+    fn closed(&self);
+}
+
+/// What an open file has to send signals to its owner (F_SETOWN, O_ASYNC): of a crate that knows processes.
+pub trait Signals: Any + Send + Sync {
     /// The file has no reference any more. No lock is held. May sleep.
     fn closed(&self);
 }

@@ -23,7 +23,10 @@ impl Sleepers for Threads {
     }
 
     /// The listeners with even numbers wake a thread.
-    fn call(_: &CpuPin, number: u32) -> bool {
+    fn call(_: &CpuPin, number: u32, cause: Option<Cause>) -> bool {
+        if cause == Some(Cause::HangUp) {
+            HANG_UPS.fetch_add(1, Relaxed);
+        }
         HEARD[number as usize].1.fetch_add(1, Relaxed);
         number.is_multiple_of(2)
     }
@@ -34,6 +37,8 @@ static HEARD: [(Round, AtomicU64); 24] = [const { (Round::after(0), AtomicU64::n
 
 /// The rounds of further listeners, from number 1000 on.
 static CROWD: std::sync::OnceLock<alloc::vec::Vec<Round>> = std::sync::OnceLock::new();
+/// Calls with the cause [`Cause::HangUp`].
+static HANG_UPS: AtomicU64 = AtomicU64::new(0);
 
 type Queue = WaitQueue<Threads, QueueLock>;
 
@@ -96,6 +101,31 @@ fn a_listener_is_called_once_a_round_and_for_its_causes() {
     let round = ROUNDS[1].begin();
     assert!(queue.add(Registration::new(1, round).except(Cause::Room)));
     assert_eq!(queue.wake_all_for(Cause::Room), 1);
+}
+
+#[test]
+fn a_standing_listener_is_called_by_each_wake_up_until_its_round_ends() {
+    let queue = Queue::new();
+    let rounds = &HEARD[3].0;
+    let me = Registration::listener(3, rounds.begin(), false).standing();
+    assert!(queue.add(me.except(Cause::Room)));
+    for _ in 0..3 {
+        assert_eq!(queue.wake_all_for(Cause::Room), 0);
+        queue.wake_all_for(Cause::HangUp);
+        queue.wake_all();
+        assert!(!queue.wake_one(), "it takes no wake-up");
+    }
+    assert_eq!(calls(3..4), [9]);
+    assert_eq!(HANG_UPS.swap(0, Relaxed), 3);
+    // Beside a thread, which is woken once.
+    assert!(queue.add(Registration::new(2, ROUNDS[2].begin())));
+    assert!(queue.wake_one());
+    assert!(!queue.wake_one());
+    assert_eq!(calls(3..4), [2]);
+    rounds.end();
+    queue.wake_all();
+    assert_eq!(calls(3..4), [0]);
+    assert!(queue.is_empty());
 }
 
 /// Two looks at a file are in progress, and the one whose round is over registers last.

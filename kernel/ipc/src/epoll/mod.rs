@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::event::{Event, flag};
 pub use self::file::EpollFile;
-pub(crate) use self::numbers::table_bytes;
+pub(crate) use self::numbers::{heard, round, table_bytes};
 
 hal::machine_static! {
     /// The most entries of one user's epolls. Atomic.

@@ -2,9 +2,8 @@
 
 use alloc::sync::Arc;
 
-use ksync::{CpuPin, Once};
+use ksync::{CpuPin, Once, Round};
 use task::idlist::{IdLinks, Role};
-use task::wait::{Listeners, set_listeners};
 
 use super::entry::Entry;
 use crate::numbers::{self, Numbered, Table};
@@ -26,14 +25,18 @@ impl Numbered for Entry {
 /// The number of an entry.
 pub(super) type Number = numbers::Number<Entry>;
 
-static LISTENERS: Listeners = Listeners {
-    round: |pin, number| Some(&get(pin, number)?.round),
-    call: |pin, number| get(pin, number).is_some_and(Entry::heard),
-};
-
 pub(super) fn init(ncpus: usize) {
     ENTRIES.get_or_init(|| Table::new(ncpus));
-    set_listeners(&LISTENERS);
+}
+
+/// The rounds of the entry with that number.
+pub(crate) fn round(pin: &CpuPin, number: u32) -> Option<&Round> {
+    Some(&get(pin, number)?.round)
+}
+
+/// A queue of the file of that entry was woken; returns whether that has woken a thread.
+pub(crate) fn heard(pin: &CpuPin, number: u32) -> bool {
+    get(pin, number).is_some_and(Entry::heard)
 }
 
 /// Bytes of the table, which never shrinks: for the accounting of the heap.

@@ -3,6 +3,7 @@
 use ksync::atomic::Ordering;
 
 use cred::Cred;
+use ksync::CpuPin;
 use task::current::current;
 
 use super::info::SigInfo;
@@ -131,6 +132,24 @@ impl GroupWalk<'_> {
             current().payer(),
             self.number,
         );
+    }
+}
+
+/// Calls `f` with each member of the group `pgid`, with preemption off. A process that joins meanwhile may be passed over.
+pub fn each_member(pin: &CpuPin, pgid: u32, mut f: impl FnMut(&Process)) {
+    let Some(group) = ids::group(pin, pgid) else {
+        return;
+    };
+    let mut cursor = Cursor::default();
+    while group.next_slice(pin, &mut cursor) {
+        for &pid in cursor.members() {
+            // The pid may belong to another process by now.
+            if let Some(p) = ids::process(pin, pid)
+                && p.pgid() == pgid
+            {
+                f(p);
+            }
+        }
     }
 }
 

@@ -7,6 +7,10 @@ pub mod code {
     pub const KERNEL: i32 = 0x80;
     pub const TKILL: i32 = -6;
     pub const TIMER: i32 = -2;
+    pub const SIGIO: i32 = -5;
+    pub const POLL_IN: i32 = 1;
+    pub const POLL_OUT: i32 = 2;
+    pub const POLL_HUP: i32 = 6;
     pub const SEGV_MAPERR: i32 = 1;
     pub const SEGV_ACCERR: i32 = 2;
     pub const BUS_ADRALN: i32 = 1;
@@ -62,6 +66,13 @@ pub enum SigFields {
         utime: u64,
         /// Its system time, in clock ticks.
         stime: u64,
+    },
+    /// Something has happened to an open file.
+    Poll {
+        /// Events of poll(2).
+        band: u64,
+        /// The descriptor by which signals were asked for.
+        fd: i32,
     },
     /// An access to memory, or an instruction, that failed.
     Fault {
@@ -143,6 +154,10 @@ impl SigInfo {
                 raw[3] = u64::from(status as u32);
                 raw[4] = utime;
                 raw[5] = stime;
+            }
+            SigFields::Poll { band, fd } => {
+                raw[2] = band;
+                raw[3] = u64::from(fd as u32);
             }
             SigFields::Fault { addr } => raw[2] = addr,
         }

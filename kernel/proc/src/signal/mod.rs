@@ -27,7 +27,7 @@ pub use action::{Action, ActionTable, SA_NOCLDSTOP};
 pub use altstack::{AltStack, AltStackError, OwnAltStack, altstack_words};
 pub use deliver::{before_user_return, may_want_restart};
 pub use frame::sigreturn;
-pub use group::{signal_group, signal_own_group, signal_whole_group};
+pub use group::{each_member, signal_group, signal_own_group, signal_whole_group};
 pub use info::{SigFields, SigInfo, code};
 pub(crate) use mask::signal_pending;
 pub(super) use pending::ENTRY_BYTES;
@@ -35,7 +35,9 @@ pub use pending::{Pending, SharedPending, ThreadPending};
 pub use raise::{deliver_fault, force, raise};
 pub use restart::RestartBlock;
 pub(crate) use send::{News, leave};
-pub use send::{SendError, kill_process, may_signal, queue_process, send_process, send_thread};
+pub use send::{
+    SendError, kill_process, may_signal, queue_process, send_of_file, send_process, send_thread,
+};
 pub(super) use send::{Sent, discard_of_timer, end_timers, send_of_timer};
 pub use set::{SigSet, sig};
 pub use sigaction::{action, set_action};

@@ -92,6 +92,21 @@ pub fn send_thread(t: &Thread, info: SigInfo) -> Result<(), SendError> {
     queue(t.process(), Whom::Thread(t), info, current().payer(), 0)
 }
 
+/// Sends a signal about an open file to a process, or to one of its threads alone. `payer` pays for a real-time signal. May be called with
+/// preemption off and under spin locks of ranks below those of the allocator, but not in interrupts. Allocates.
+///
+/// # Errors
+/// [`SendError::Full`]: the signal is not pending.
+pub fn send_of_file(
+    p: &Process,
+    thread: Option<&Thread>,
+    info: SigInfo,
+    payer: Payer,
+) -> Result<(), SendError> {
+    let whom = thread.map_or(Whom::Process(p.pid()), Whom::Thread);
+    queue(p, whom, info, payer, 0)
+}
+
 /// What has become of a signal that was not refused.
 enum Posted {
     Pending,

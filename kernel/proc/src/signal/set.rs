@@ -27,6 +27,7 @@ pub mod sig {
     pub const VTALRM: u8 = 26;
     pub const PROF: u8 = 27;
     pub const WINCH: u8 = 28;
+    pub const IO: u8 = 29;
     pub const SYS: u8 = 31;
     /// The first real-time signal.
     pub const RTMIN: u8 = 32;

@@ -12,6 +12,7 @@ use task::current::current;
 use task::time::monotonic_ns;
 use vfs::file::FileRef;
 
+use super::option;
 use super::{address, file_of, how, msg, of, put_address, send};
 use crate::call::Args;
 use crate::errno::Errno;
@@ -292,6 +293,9 @@ fn receive_one(file: &FileRef, at: u64, flags: u32) -> Result<u64, Errno> {
     };
     if got.whole > got.bytes && socket.kind() != Type::Stream {
         out.flags |= msg::TRUNC;
+    }
+    if let Some((kind, parts)) = option::stamp(socket, got.stamp) {
+        out.put(kind, parts.map(u64::to_ne_bytes).as_flattened())?;
     }
     if let Some(ids) = got.ids {
         let words = [ids.pid, ids.uid, ids.gid].map(u32::to_ne_bytes);

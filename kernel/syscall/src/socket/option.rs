@@ -4,7 +4,9 @@ use cred::Cap;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use net::Socket;
+use net::socket::Type;
 use task::current::current;
+use task::time::realtime_ns;
 
 use super::{file_of, of};
 use crate::call::Args;
@@ -13,6 +15,22 @@ use crate::fsutil::fault;
 
 const SOL_SOCKET: i32 = 1;
 const MICROSECOND: u64 = 1000;
+
+/// The time stamp of a packet as a control message: its type, and a struct timeval or timespec. `None` for a stream, as in Linux, and
+/// without the option. A packet that came before the option was set has the time at which it is received.
+pub(super) fn stamp(socket: &dyn Socket, came: u64) -> Option<(i32, [u64; 2])> {
+    let option = socket.options().stamps();
+    if option == 0 || socket.kind() == Type::Stream {
+        return None;
+    }
+    let ns = if came == 0 { realtime_ns() } else { came };
+    let unit = match option {
+        so::TIMESTAMP | so::TIMESTAMP_NEW => MICROSECOND,
+        _ => 1,
+    };
+    let parts = [ns / 1_000_000_000, ns % 1_000_000_000 / unit];
+    Some((option as i32, parts))
+}
 
 /// Numbers of options, named as in socket(7) without their prefix `SO_`.
 mod so {
@@ -27,11 +45,15 @@ mod so {
     pub const SNDLOWAT: u32 = 19;
     pub const RCVTIMEO: u32 = 20;
     pub const SNDTIMEO: u32 = 21;
+    pub const TIMESTAMP: u32 = 29;
     pub const ACCEPTCONN: u32 = 30;
     pub const SNDBUFFORCE: u32 = 32;
     pub const RCVBUFFORCE: u32 = 33;
+    pub const TIMESTAMPNS: u32 = 35;
     pub const PROTOCOL: u32 = 38;
     pub const DOMAIN: u32 = 39;
+    pub const TIMESTAMP_NEW: u32 = 63;
+    pub const TIMESTAMPNS_NEW: u32 = 64;
 }
 
 /// setsockopt(2).
@@ -72,6 +94,12 @@ pub fn set(a: &mut Args) -> Result<u64, Errno> {
             socket.options().set_linger(on != 0, seconds as u32);
         }
         so::PASSCRED => socket.show_ids(value != 0),
+        so::TIMESTAMP | so::TIMESTAMPNS | so::TIMESTAMP_NEW | so::TIMESTAMPNS_NEW => {
+            // As in Linux, they replace one another, and any of them turns all off.
+            let options = socket.options();
+            options.set_stamps(if value != 0 { option } else { 0 });
+            socket.stamp_packets(value != 0);
+        }
         so::RCVTIMEO | so::SNDTIMEO => {
             needs(16)?;
             let ns = timeout(UserPtr::<[i64; 2]>::new(at).read().map_err(fault)?)?;
@@ -138,6 +166,9 @@ fn value(socket: &dyn Socket, option: u32, out: &mut [i32; 4]) -> Result<usize, 
         so::RCVBUF => options.receive_buffer() as i32,
         so::RCVLOWAT | so::SNDLOWAT => 1,
         so::ACCEPTCONN => i32::from(socket.listens()),
+        so::TIMESTAMP | so::TIMESTAMPNS | so::TIMESTAMP_NEW | so::TIMESTAMPNS_NEW => {
+            i32::from(options.stamps() == option)
+        }
         so::PASSCRED => i32::from(socket.shows_ids().ok_or(Errno::EOPNOTSUPP)?),
         so::LINGER => {
             let (on, seconds) = options.linger();

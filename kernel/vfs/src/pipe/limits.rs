@@ -43,6 +43,8 @@ pub(super) struct Room {
     /// Whether an epoll has looked at the pipe for bytes since it was opened first. Such a one is told of each write, as in Linux,
     /// since with EPOLLET it waits for the next write although there are bytes.
     pub listened: bool,
+    /// Whether the owner of an end for writing has asked for signals since then: it is told of each read.
+    pub reads_told: bool,
     /// User id and group id of a pipe without a name: those for file access of the thread that was charged.
     pub owner: (u32, u32),
 }
@@ -52,6 +54,7 @@ impl Room {
         payer: Payer::NOBODY,
         pages: 0,
         listened: false,
+        reads_told: false,
         owner: (0, 0),
     };
 
@@ -78,6 +81,7 @@ impl Room {
             payer,
             pages: pages as u32,
             listened: false,
+            reads_told: false,
             owner,
         };
         if is_beyond(payer, &USER_HARD) && is_limited() {

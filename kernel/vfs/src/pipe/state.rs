@@ -128,9 +128,12 @@ impl Pipe {
         let taken = s.ring.drain(buf);
         let relieved = tight && s.ring.room() >= PIPE_BUF;
         let more = !s.ring.is_empty();
+        let told = s.room.reads_told && matches!(taken, Ok(1..));
         drop(s);
         if relieved {
             self.wake_writers();
+        } else if told {
+            self.wake_pollers(Cause::Room);
         }
         // Also if nothing could be copied: no other wake-up than the one that this reader had may come.
         if more && !self.readers.is_empty() {

@@ -136,6 +136,16 @@ impl FileOps for PipeEnd {
         mask
     }
 
+    fn sends_signals(&self) -> bool {
+        true
+    }
+
+    /// As in Linux, each write is told at the ends for reading, and each read at those for writing.
+    fn listen_for_signals(&self, file: &File, waiter: &mut Waiter) {
+        self.poll(file, Some(waiter));
+        self.pipe.state.lock().room.reads_told |= self.writes;
+    }
+
     fn ioctl(&self, _: &File, request: u32, arg: u64) -> Result<u64> {
         const FIONREAD: u32 = 0x541b;
         if request != FIONREAD {

@@ -29,6 +29,7 @@ mod memfds;
 mod mm;
 mod msg;
 mod names;
+mod owners;
 mod peers;
 mod pidfd;
 mod pipes;
@@ -86,6 +87,7 @@ const SUBJECTS: &[&[Test]] = &[
     matrix::TESTS,
     memfds::TESTS,
     names::TESTS,
+    owners::TESTS,
     peers::TESTS,
     pidfd::TESTS,
     privileges::TESTS,

@@ -4,6 +4,24 @@ use crate::harness::*;
 use crate::socket_calls::*;
 use user::sys;
 
+/// Receives; returns the first words of the control messages, zeros if there are none.
+fn control_of(fd: i32) -> Result<[u64; 4], i32> {
+    let mut control = [0u64; 4];
+    let mut byte = [0u8];
+    let buffer = [byte.as_mut_ptr() as u64, 1];
+    let mut header = [
+        0,
+        0,
+        buffer.as_ptr() as u64,
+        1,
+        control.as_mut_ptr() as u64,
+        32,
+        0,
+    ];
+    sc!(SYS_recvmsg, fd, header.as_mut_ptr(), 0)?;
+    Ok(control)
+}
+
 tests! { "socket";
     a_stream_joins_and_packets_do_not {
         for kind in TYPES {
@@ -331,6 +349,37 @@ tests! { "socket";
         is!((got, len), (linger, 8));
         fails!(set_option(fd, libc::SO_TYPE, 1), ENOPROTOOPT);
         fails!(sc!(SYS_setsockopt, fd, 6, 1, got.as_ptr(), 4), EOPNOTSUPP);
+    }
+    packets_have_times {
+        let (a, b) = ok!(pair(DGRAM));
+        let (stamp, fine) = (libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS);
+        is!(option(a, stamp), Ok(0));
+        ok!(set_option(a, fine, 1));
+        ok!(set_option(a, stamp, 1));
+        is!((option(a, stamp), option(a, fine)), (Ok(1), Ok(0)));
+        ok!(set_option(a, libc::SO_PASSSEC, 1));
+        is!(option(a, libc::SO_PASSSEC), Ok(1));
+        let before = std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs());
+        // The time when it came, not when it is received.
+        ok!(sys::write(b, b"x"));
+        nap_us(20_000);
+        let control = ok!(control_of(a));
+        is!(control[..2], [32, (stamp as u64) << 32 | libc::SOL_SOCKET as u64]);
+        holds!((before..before + 3).contains(&control[2]) && control[3] < 1_000_000);
+        let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_micros() as u64);
+        holds!(now - (control[2] * 1_000_000 + control[3]) >= 20_000);
+        ok!(set_option(a, fine, 1));
+        ok!(sys::write(b, b"x"));
+        is!(ok!(control_of(a))[1] >> 32, fine as u64);
+        ok!(set_option(a, stamp, 0));
+        is!(option(a, fine), Ok(0));
+        ok!(sys::write(b, b"x"));
+        is!(ok!(control_of(a)), [0; 4]);
+        // Those of a stream have none.
+        let (a, b) = ok!(pair(STREAM));
+        ok!(set_option(a, stamp, 1));
+        ok!(sys::write(b, b"x"));
+        is!(ok!(control_of(a)), [0; 4]);
     }
     queued_bytes_and_links {
         let (a, b) = ok!(quick(STREAM));
