@@ -12,9 +12,10 @@
 //! the lock, and the operation begins again.
 
 mod requeue;
+pub mod waitv;
 
 use alloc::vec::Vec;
-use ksync::atomic::Ordering;
+use ksync::atomic::{AtomicU32, Ordering};
 
 use hal::uaccess::{UserFault, UserPtr, UserRange};
 use hal::user;
@@ -68,6 +69,15 @@ struct Entry {
     word: FutexWord,
     bits: u32,
     sleeper: Registration,
+    /// Which of the thread's words this is for, counted from 1, where it waits for several; else 0.
+    index: u8,
+}
+
+impl Entry {
+    /// Whether it is the entry of that thread for that word.
+    fn is(&self, tid: u32, index: u8) -> bool {
+        self.sleeper.tid() == tid && self.index == index
+    }
 }
 
 type Bucket = KeyedQueue<Entry>;
@@ -197,7 +207,7 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
     let Some(word) = w.word.take() else {
         // If the entry is gone, a waker has taken it, whatever key it had been moved to.
         let (mut b, slot) = lock_mine(&me);
-        return match b.get_mut(slot).filter(|e| e.sleeper.tid() == me.tid()) {
+        return match b.get_mut(slot).filter(|e| e.is(me.tid(), 0)) {
             Some(e) => {
                 e.sleeper = waiter.registration();
                 Step::Wait
@@ -226,6 +236,7 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
                     word,
                     bits: w.bits,
                     sleeper: waiter.registration(),
+                    index: 0,
                 });
                 me.user()
                     .futex_place
@@ -246,10 +257,15 @@ type BucketGuard = ksync::SpinGuard<'static, Bucket, lock::FutexLock>;
 
 /// Locks the bucket that the calling thread's entry is in, or was in: requeueing may have moved it.
 fn lock_mine(me: &Current) -> (BucketGuard, u32) {
+    lock_at(&me.user().futex_place)
+}
+
+/// Locks the bucket that `at`, a place of an entry of the calling thread, has.
+fn lock_at(at: &AtomicU32) -> (BucketGuard, u32) {
     loop {
-        let place = me.user().futex_place.load(Ordering::Relaxed);
+        let place = at.load(Ordering::Relaxed);
         let b = bucket((place >> slot_bits()) as usize).lock();
-        if me.user().futex_place.load(Ordering::Relaxed) == place {
+        if at.load(Ordering::Relaxed) == place {
             return (b, place & ((1 << slot_bits()) - 1));
         }
     }
@@ -259,7 +275,7 @@ fn lock_mine(me: &Current) -> (BucketGuard, u32) {
 fn unlist() -> bool {
     let me = current();
     let (mut b, slot) = lock_mine(&me);
-    let listed = b.get_mut(slot).is_some_and(|e| e.sleeper.tid() == me.tid());
+    let listed = b.get_mut(slot).is_some_and(|e| e.is(me.tid(), 0));
     let entry = listed.then(|| b.remove(slot));
     unlock(b);
     drop(entry);

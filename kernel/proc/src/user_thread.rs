@@ -49,6 +49,8 @@ pub struct UserThread {
     pub(super) futex_place: AtomicU32,
     /// The address of its slot for what semaphores undo, as its identity; 0 for none. *Own*.
     pub(super) undo_at: AtomicUsize,
+    /// The places of its entries where it waits for several futexes, each guarded as `futex_place`. Set by the thread itself.
+    futex_places: Spin<Option<Arc<[AtomicU32]>>, lock::UserThreadLock>,
     /// State that needs no synchronisation at all. *Own*.
     pub(super) own: Own<OwnState>,
 }
@@ -114,6 +116,7 @@ impl UserThread {
             ioprio: AtomicU32::new(0),
             futex_place: AtomicU32::new(0),
             undo_at: AtomicUsize::new(undo.as_ref().map_or(0, |slot| Arc::as_ptr(slot).addr())),
+            futex_places: Spin::new(None),
             own: Own::new(OwnState {
                 space: None,
                 files: None,
@@ -122,6 +125,24 @@ impl UserThread {
                 undo,
             }),
         }))
+    }
+}
+
+impl UserThread {
+    /// Sets the places of several entries, before the first is made and after the last is gone.
+    pub(super) fn set_futex_places(&self, places: Option<Arc<[AtomicU32]>>) {
+        let old = core::mem::replace(&mut *self.futex_places.lock(), places);
+        drop(old);
+    }
+
+    /// The entry for the word `index`, counted from 1, or with 0 that for the only word, has moved. The caller holds the locks of both
+    /// buckets.
+    pub(super) fn move_futex(&self, index: u8, place: u32) {
+        if index == 0 {
+            self.futex_place.store(place, Ordering::Relaxed);
+        } else if let Some(places) = &*self.futex_places.lock() {
+            places[usize::from(index) - 1].store(place, Ordering::Relaxed);
+        }
     }
 }
 

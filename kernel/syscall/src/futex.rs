@@ -1,8 +1,10 @@
 //! futex(2) and robust lists.
 
 use abi::raw::general as nr;
+use alloc::vec::Vec;
 use cred::LookAs;
 use hal::uaccess::UserPtr;
+use proc::futex::waitv::{self, Wanted};
 use proc::futex::{self, FutexError};
 use proc::signal::RestartBlock;
 use proc::{SignalExt, UserThreadExt, ids};
@@ -18,6 +20,7 @@ use crate::call::{Args, Handler};
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_futex, futex),
+    (nr::__NR_futex_waitv, futex_waitv),
     (nr::__NR_set_robust_list, set_robust_list),
     (nr::__NR_get_robust_list, get_robust_list),
     (nr::__NR_set_tid_address, set_tid_address),
@@ -109,6 +112,37 @@ fn wake_op(a: &Args, shared: bool, count: u32) -> Result<u64, Errno> {
     let others = (a.int(3)).max(1) as u32;
     let woken = futex::wake_op((a.get(0), count), (a.get(4), others), shared, change, then)?;
     Ok(woken.into())
+}
+
+/// futex_waitv(2). The timeout is a time of one of two clocks. A wait that a signal interrupts is restarted as read(2) is.
+fn futex_waitv(a: &mut Args) -> Result<u64, Errno> {
+    const FUTEX_32: u32 = 2;
+    let (list, count, at) = (a.get(0), a.uint(1) as usize, a.get(3));
+    if a.uint(2) != 0 || !(1..=waitv::MOST).contains(&count) || list == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let deadline = match (at, a.uint(4)) {
+        (0, _) => Deadline::Never,
+        (_, nr::CLOCK_MONOTONIC) => Deadline::At(read_timespec(at)?),
+        (_, nr::CLOCK_REALTIME) => Deadline::At(time::real_to_monotonic(read_timespec(at)?)),
+        _ => return Err(Errno::EINVAL),
+    };
+    let mut wanted = Vec::new();
+    wanted.try_reserve_exact(count).map_err(|_| Errno::ENOMEM)?;
+    for i in 0..count {
+        // A struct futex_waitv: the value, the address, flags and padding.
+        let [value, addr, flags]: [u64; 3] = UserPtr::new(list).add(i).read()?;
+        let known = u64::from(FUTEX_32 | PRIVATE);
+        if flags & !known != 0 || flags & u64::from(FUTEX_32) == 0 {
+            return Err(Errno::EINVAL);
+        }
+        wanted.push(Wanted {
+            addr,
+            shared: flags & u64::from(PRIVATE) == 0,
+            value: value as u32,
+        });
+    }
+    Ok(waitv::wait_any(&wanted, deadline)? as u64)
 }
 
 fn wait_relative(a: &Args, shared: bool, value: u32) -> Result<u64, Errno> {

@@ -1,7 +1,5 @@
 //! Requeueing: waiters of one word become waiters of another without running.
 
-use ksync::atomic::Ordering;
-
 use hal::uaccess::UserRange;
 use hal::user;
 use ksync::{Visit, Walk};
@@ -195,13 +193,11 @@ impl Moving {
         let mut to = to;
         from.walk(&mut self.walk, LOOKS, visit, |e| {
             let Some(to) = &mut to else { return };
-            let tid = e.sleeper.tid();
+            let (tid, index) = (e.sleeper.tid(), e.index);
             let slot = to.push_back(e);
             // The thread leaves the bucket before its tid is withdrawn.
             if let Some(t) = ids::thread(pin, tid) {
-                t.user()
-                    .futex_place
-                    .store(place(to_index, slot), Ordering::Relaxed);
+                t.user().move_futex(index, place(to_index, slot));
             }
         })
     }

@@ -53,6 +53,7 @@ mod time;
 mod timerfd;
 mod timers;
 mod tmpfs;
+mod waitv;
 
 use harness::{Test, Verdict};
 
@@ -102,6 +103,7 @@ const SUBJECTS: &[&[Test]] = &[
     timers::TESTS,
     timerfd::TESTS,
     tmpfs::TESTS,
+    waitv::TESTS,
 ];
 
 /// Plays the part that a test gave this program, if the arguments name one; then it does not return.
