@@ -96,6 +96,13 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
         }
     }
 
+    /// Whether slot `i` has an object and is marked, without a lock.
+    pub fn looks_marked(&self, pin: &CpuPin, i: usize) -> bool {
+        // Relaxed: the object itself is not accessed.
+        let word = self.slots.place(pin, i).map(|place| place.load(Relaxed));
+        word.is_some_and(|word| block(word).is_some() && is_marked(word))
+    }
+
     /// The part of `range` that is below the table's end; `None` if that is empty.
     fn within(&self, pin: &CpuPin, range: Range<usize>) -> Option<Range<usize>> {
         let range = range.start..range.end.min(self.room(pin));

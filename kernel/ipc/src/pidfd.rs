@@ -14,9 +14,11 @@ use proc::process::Process;
 use task::current::current;
 use task::wait::Waiter;
 use vfs::anon_inode::AnonInode;
+use vfs::dynamic::Text;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps, FileRef, Kind, o};
 use vfs::poll::PollMask;
+use vfs::put;
 
 /// The open file of a process.
 pub struct PidFile {
@@ -70,6 +72,16 @@ impl FileOps for PidFile {
 
     fn anon_inode(&self) -> Option<&AnonInode> {
         Some(&self.inode)
+    }
+
+    /// The pid is -1 once the process has been waited for.
+    fn print_info(&self, _: &File, out: &mut Text) -> Result<()> {
+        let pid = match self.process.is_reaped() {
+            true => -1,
+            false => i64::from(self.process.pid()),
+        };
+        put!(out, "Pid:\t{pid}\nNSpid:\t{pid}\n");
+        Ok(())
     }
 
     fn label(&self) -> &'static str {

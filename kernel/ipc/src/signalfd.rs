@@ -15,9 +15,11 @@ use task::current::current;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::wait::Waiter;
 use vfs::anon_inode::AnonInode;
+use vfs::dynamic::Text;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps, FileRef, Kind, o};
 use vfs::poll::PollMask;
+use vfs::put;
 
 /// Bytes of a struct signalfd_siginfo.
 const LEN: usize = 128;
@@ -174,6 +176,11 @@ impl FileOps for SignalFile {
 
     fn anon_inode(&self) -> Option<&AnonInode> {
         Some(&self.inode)
+    }
+
+    fn print_info(&self, _: &File, out: &mut Text) -> Result<()> {
+        put!(out, "sigmask:\t{:016x}\n", self.set().0);
+        Ok(())
     }
 
     fn label(&self) -> &'static str {

@@ -20,9 +20,11 @@ use task::time;
 use task::timer::{self, FileTimers, TimerNode};
 use task::wait::{WaitQueue, Waiter};
 use vfs::anon_inode::AnonInode;
+use vfs::dynamic::Text;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps, FileRef, Kind, o};
 use vfs::poll::PollMask;
+use vfs::put;
 
 use crate::numbers::{self, Number, Numbered, Table};
 
@@ -63,6 +65,8 @@ struct State {
     cancels: bool,
     /// The changes of real time that it has seen.
     steps: u64,
+    /// The flags of the last setting.
+    how: u32,
 }
 
 impl State {
@@ -246,6 +250,7 @@ pub fn make(real: bool, flags: u32) -> Result<FileRef> {
             expired: false,
             cancels: false,
             steps: time::steps(),
+            how: 0,
         }),
         readers: WaitQueue::new(),
     });
@@ -291,6 +296,7 @@ pub fn set(file: &FileRef, new: Setting, mode: Mode) -> Result<(Setting, bool)> 
     timer::cancel_file(timer.number.get(), &timer.node);
     state.real = timer.real && mode.absolute;
     state.cancels = state.real && mode.cancel_on_set;
+    state.how = u32::from(mode.absolute) | u32::from(mode.cancel_on_set) << 1;
     state.interval = new.interval;
     (state.ticks, state.expired) = (0, false);
     let mut cancelled = false;
@@ -362,6 +368,29 @@ impl FileOps for TimerFile {
 
     fn anon_inode(&self) -> Option<&AnonInode> {
         Some(&self.inode)
+    }
+
+    fn print_info(&self, _: &File, out: &mut Text) -> Result<()> {
+        let timer = &self.timer;
+        let (ticks, how, setting) = {
+            let state = timer.state.lock();
+            (state.ticks, state.how, timer.setting(&state))
+        };
+        let clock = if timer.real { 0 } else { 1 };
+        let (value, interval) = (setting.value, setting.interval);
+        put!(
+            out,
+            "clockid: {clock}\nticks: {ticks}\nsettime flags: 0{how:o}\n"
+        );
+        for (name, ns) in [("it_value", value), ("it_interval", interval)] {
+            put!(
+                out,
+                "{name}: ({}, {})\n",
+                ns / 1_000_000_000,
+                ns % 1_000_000_000
+            );
+        }
+        Ok(())
     }
 
     fn label(&self) -> &'static str {

@@ -26,6 +26,16 @@ impl Process {
         self.look_at_files(|files| files.get(fd).ok())?
     }
 
+    /// The process's table as the owner of locks on files; `None` without one.
+    pub fn owner_of_locks(&self) -> Option<u64> {
+        self.look_at_files(FdTable::lock_owner)
+    }
+
+    /// Whether execve closes a descriptor, for any caller. Takes no lock of the table; the answer may be out of date.
+    pub fn closes_on_exec(&self, fd: i32) -> bool {
+        self.look_at_files(|files| files.looks_cloexec(fd)) == Some(true)
+    }
+
     /// The first descriptor at or above `from` that is open, with its file, for any caller.
     pub fn next_open_file(&self, from: usize) -> Option<(usize, FileRef)> {
         let first_in = |range: Range<usize>| {

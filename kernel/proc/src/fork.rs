@@ -285,7 +285,7 @@ fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
         ppid: p.pid(),
         maker: me.tid(),
         flags: p.flags.load(Ordering::Relaxed)
-            & (pflag::DUMPABLE | pflag::BARRIERS | pflag::CODE_BARRIERS),
+            & (pflag::DUMPABLE | pflag::BARRIERS | pflag::CODE_BARRIERS | pflag::DUMP_FILTER),
         exit_signal: args.exit_signal,
         exec_ids: {
             let own = p.exec_id.get();

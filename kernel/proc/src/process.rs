@@ -94,7 +94,15 @@ pub mod flag {
     pub const CODE_BARRIERS: u32 = 1 << 13;
     /// Each signal that becomes pending for it or a thread of it wakes `Seldom::arrivals`. Most processes never set it.
     pub const HEARS_SIGNALS: u32 = 1 << 14;
+    /// The lowest of the bits of [`coredump_filter`](super::Process::coredump_filter), which are kept inverted where Linux sets them
+    /// by default.
+    pub const DUMP_FILTER_SHIFT: u32 = 16;
+    /// All of them. A child has them from its parent.
+    pub const DUMP_FILTER: u32 = 0x1ff << DUMP_FILTER_SHIFT;
 }
+
+/// What Linux sets of [`Process::coredump_filter`].
+const DEFAULT_DUMP_FILTER: u32 = 0x33;
 
 /// Bits of personality(2); the names are Linux's.
 #[expect(missing_docs, reason = "Linux's names: bits of personality(2)")]
@@ -435,6 +443,21 @@ impl Process {
             Some(new) => self.personality.swap(new, Ordering::Relaxed),
             None => self.personality.load(Ordering::Relaxed),
         }
+    }
+
+    /// Which kinds of mappings a core file would have, in Linux's bits: kept, for nothing writes core files.
+    pub fn coredump_filter(&self) -> u32 {
+        let bits = self.flags.load(Ordering::Relaxed) & flag::DUMP_FILTER;
+        (bits >> flag::DUMP_FILTER_SHIFT) ^ DEFAULT_DUMP_FILTER
+    }
+
+    /// Sets that.
+    pub fn set_coredump_filter(&self, bits: u32) {
+        let bits = (bits ^ DEFAULT_DUMP_FILTER) << flag::DUMP_FILTER_SHIFT & flag::DUMP_FILTER;
+        let change = |flags: u32| Some(flags & !flag::DUMP_FILTER | bits);
+        let _ = self
+            .flags
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
     /// Clears bits of the personality.

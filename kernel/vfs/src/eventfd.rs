@@ -9,9 +9,11 @@ use task::park::{Deadline, Interruptible, Step, park};
 use task::wait::{WaitQueue, Waiter};
 
 use super::anon_inode::AnonInode;
+use super::dynamic::Text;
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::poll::PollMask;
+use crate::put;
 
 ksync::lock_class!(pub EventLock, "event counter", rank = 85);
 
@@ -154,6 +156,13 @@ impl FileOps for EventCounter {
 
     fn anon_inode(&self) -> Option<&AnonInode> {
         Some(&self.inode)
+    }
+
+    fn print_info(&self, _: &File, out: &mut Text) -> Result<()> {
+        let count = *self.count.lock();
+        let id = self.inode.attr().ino;
+        put!(out, "eventfd-count: {count:16x}\neventfd-id: {id}\n");
+        Ok(())
     }
 
     fn label(&self) -> &'static str {

@@ -299,6 +299,11 @@ impl FdTable {
         }
     }
 
+    /// As [`cloexec`](Self::cloexec), without the table's lock, for a look from outside: false for a descriptor that is not open.
+    pub fn looks_cloexec(&self, fd: i32) -> bool {
+        index(fd).is_ok_and(|fd| self.table.looks_marked(&ksync::pin(), fd))
+    }
+
     /// Sets the close-on-exec flag of a descriptor.
     pub fn set_cloexec(&self, fd: i32, on: bool) -> Result<()> {
         let (fd, mut table) = (index(fd)?, self.table.lock());

@@ -20,6 +20,7 @@ use vm::ObjectRef;
 
 use super::anon_inode::AnonInode;
 use super::attr::Attr;
+use super::dynamic::Text;
 use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::kept::Kept;
@@ -161,6 +162,10 @@ pub trait FileOps: Send + Sync {
     /// The owner that the file gets with O_ASYNC if it has none, as F_SETOWN takes it.
     fn default_owner(&self) -> Option<i32> {
         None
+    }
+    /// Prints the lines of /proc/PID/fdinfo that only this kind of file has.
+    fn print_info(&self, _file: &File, _out: &mut Text) -> Result<()> {
+        Ok(())
     }
     /// Called when the last reference is dropped.
     fn close(&self, _file: &File) {}

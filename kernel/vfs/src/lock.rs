@@ -10,6 +10,7 @@
 //! not.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::ptr;
 use ksync::atomic::{AtomicUsize, Ordering};
 
@@ -266,6 +267,29 @@ pub fn query(slot: &LockSlot, family: Family, wanted: &Lock) -> Option<Lock> {
 pub fn query_own(slot: &LockSlot, family: Family, range: &Lock) -> Option<Lock> {
     let locks = slot.get()?;
     locks.lists.lock().of(family).own(range).copied()
+}
+
+/// A copy of all locks of a file. Takes the lock of its lists; allocates without it.
+///
+/// # Errors
+/// `NoMemory`.
+pub fn held(slot: &LockSlot) -> Result<Vec<(Family, Lock)>> {
+    let mut copy = Vec::new();
+    let Some(locks) = slot.get() else {
+        return Ok(copy);
+    };
+    loop {
+        let lists = locks.lists.lock();
+        let count = lists.ranges.iter().count() + lists.whole.iter().count();
+        if count <= copy.capacity() {
+            copy.extend(lists.ranges.iter().map(|lock| (Family::Ranges, *lock)));
+            copy.extend(lists.whole.iter().map(|lock| (Family::Whole, *lock)));
+            return Ok(copy);
+        }
+        drop(lists);
+        copy.try_reserve_exact(count)
+            .map_err(|_| FsError::NoMemory)?;
+    }
 }
 
 /// Releases all locks of an owner on a file, of both families. Takes the lock of the file's lists, and wakes the waiters.

@@ -6,6 +6,7 @@
 //! block of the `Process` itself.
 
 mod cpuinfo;
+mod descriptors;
 mod limits;
 mod links;
 mod maps;

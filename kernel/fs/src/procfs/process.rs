@@ -8,6 +8,7 @@ use proc::CLOCK_TICKS;
 use proc::look::Image;
 use proc::process::Process;
 use proc::rlimit::Resource;
+use proc::timers::{self, Notify};
 use task::thread::Thread;
 use vfs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Text, ino_below};
 use vfs::error::{FsError, Result};
@@ -17,7 +18,7 @@ use vfs::put;
 use super::names::put_comm;
 use super::numbers::{digits, number};
 use super::whom::{Whom, look, thread, thread_of};
-use super::{limits, links, maps, memory, oom, smaps, status, system};
+use super::{descriptors, limits, links, maps, memory, oom, smaps, status, system};
 
 /// The inode of /proc/ID, where `id` is `p`'s pid or the tid of one of its threads.
 pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
@@ -54,6 +55,7 @@ enum What {
     Memory(memory::Print, u32),
     Link(links::Place),
     Fds,
+    FdInfos,
     Tasks,
 }
 
@@ -67,10 +69,16 @@ const ENTRIES: &[(&str, What, bool)] = &[
     ),
     ("cmdline", What::File(memory::cmdline, 0o444), true),
     ("comm", What::File(comm, 0o444), true),
+    (
+        "coredump_filter",
+        What::Value(coredump_filter, set_coredump_filter),
+        false,
+    ),
     ("cwd", What::Link(links::cwd), true),
     ("environ", What::Memory(memory::environ, 0o400), true),
     ("exe", What::Link(links::exe), true),
     ("fd", What::Fds, true),
+    ("fdinfo", What::FdInfos, true),
     ("io", What::File(io, 0o400), true),
     (
         "limits",
@@ -106,6 +114,7 @@ const ENTRIES: &[(&str, What, bool)] = &[
     ("statm", What::File(status::statm, 0o444), true),
     ("status", What::File(status::status, 0o444), true),
     ("task", What::Tasks, false),
+    ("timers", What::File(timers, 0o444), false),
     // Where a thread waits in the kernel is told to nobody.
     ("wchan", What::File(|_, _, t| text(t, "0"), 0o444), true),
 ];
@@ -169,10 +178,11 @@ impl DynDir for Dir {
                 })),
                 0o777,
             ),
+            What::FdInfos => (Dynamic::Dir(Box::new(descriptors::FdInfos(whom))), 0o555),
             What::Fds => (Dynamic::Dir(Box::new(links::Fds(whom))), 0o500),
             What::Tasks => (Dynamic::Dir(Box::new(Tasks(whom.process))), 0o555),
         };
-        // Of the entries only `task`, a directory that everybody may list, has these permissions.
+        // Only directories that everybody may list have these permissions.
         let owner = p.shown_owner(thread(&p, self.whom.tid).as_deref(), perm == 0o555);
         Ok(node.inode(this.dev, ino_below(this.ino, name), perm, owner))
     }
@@ -187,7 +197,7 @@ impl DynDir for Dir {
                 | What::Value(..)
                 | What::Memory(..) => mode::REG,
                 What::Link(_) => mode::LNK,
-                What::Fds | What::Tasks => mode::DIR,
+                What::Fds | What::FdInfos | What::Tasks => mode::DIR,
             };
             let name = name.as_bytes();
             let ino = ino_below(this.ino, name);
@@ -327,6 +337,50 @@ impl DynDir for Tasks {
 /// The name of the thread, or of the process if the thread has ended.
 pub(super) fn name_of(p: &Process, tid: u32) -> [u8; 16] {
     thread_of(p, tid).map_or_else(|| p.comm(), |t| t.comm())
+}
+
+fn coredump_filter(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    // A process without memory has none.
+    if look(p, tid).is_ok_and(|image| image.space.is_none()) {
+        return Ok(());
+    }
+    put!(out, "{:08x}\n", p.coredump_filter());
+    Ok(())
+}
+
+/// A number in decimal, octal (0) or hexadecimal notation (0x); of its bits Linux's nine count.
+fn set_coredump_filter(p: &Process, data: &[u8]) -> Result<()> {
+    const KNOWN: u32 = 0x1ff;
+    let text = core::str::from_utf8(data).map_err(|_| FsError::Invalid)?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let (digits, radix) = match text.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    let bits = u32::from_str_radix(digits, radix).map_err(|_| FsError::Invalid)?;
+    p.set_coredump_filter(bits & KNOWN);
+    Ok(())
+}
+
+/// Prints the POSIX timers, as proc(5) says.
+fn timers(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
+    look(p, tid)?;
+    let all = timers::all(p).map_err(|_| FsError::NoMemory)?;
+    for (id, spec) in all {
+        let (how, whom, number) = match spec.notify {
+            Notify::Nobody => ("none", "pid", p.pid()),
+            Notify::Process => ("signal", "pid", p.pid()),
+            Notify::Thread(tid) => ("signal", "tid", tid),
+        };
+        let value = spec.value.unwrap_or(id.into());
+        let (signo, clock) = (spec.signo, u32::from(!spec.real));
+        put!(
+            out,
+            "ID: {id}\nsignal: {signo}/{value:016x}\nnotify: {how}/{whom}.{number}\nClockID: {clock}\n"
+        );
+    }
+    Ok(())
 }
 
 fn comm(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {

@@ -41,6 +41,7 @@ pub const ROOT: Tree = &[
     ("filesystems", Fixed::File(filesystems)),
     ("interrupts", Fixed::File(interrupts)),
     ("loadavg", Fixed::File(loadavg)),
+    ("locks", Fixed::File(super::descriptors::locks)),
     ("meminfo", Fixed::File(meminfo)),
     ("mounts", Fixed::Link("self/mounts")),
     ("net", Fixed::Dir(NET)),

@@ -89,6 +89,12 @@ impl Entry {
         }
     }
 
+    /// What is wanted. Takes the ready lock.
+    pub fn event_now(&self) -> Event {
+        let _ready = self.set.ready.lock();
+        self.event()
+    }
+
     /// Whether EPOLLONESHOT has turned it off. The caller holds the ready lock.
     pub fn is_off(&self) -> bool {
         self.event().wanted().is_empty()

@@ -7,10 +7,13 @@ use ksync::atomic::Ordering::Relaxed;
 
 use task::wait::Waiter;
 use vfs::anon_inode::AnonInode;
+use vfs::dynamic::Text;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileOps, FileRef, Kind, o};
 use vfs::poll::PollMask;
+use vfs::put;
 
+use super::event::Event;
 use super::set::Set;
 
 /// The open file of an epoll.
@@ -65,6 +68,28 @@ impl FileOps for EpollFile {
 
     fn anon_inode(&self) -> Option<&AnonInode> {
         Some(&self.inode)
+    }
+
+    /// Without the position, the number and the device of a file that is being closed.
+    fn print_info(&self, _: &File, out: &mut Text) -> Result<()> {
+        for entry in self.set.all()? {
+            let Event { events, data } = entry.event_now();
+            let Some(file) = entry.file.upgrade() else {
+                continue;
+            };
+            let pos = if file.ops().seekable() {
+                file.with_pos(|pos| *pos)
+            } else {
+                0
+            };
+            let (ino, dev) = file.attr().map_or((0, 0), |attr| (attr.ino, attr.dev));
+            let fd = entry.fd;
+            put!(
+                out,
+                "tfd: {fd:8} events: {events:8x} data: {data:16x}  pos:{pos} ino:{ino:x} sdev:{dev:x}\n"
+            );
+        }
+        Ok(())
     }
 
     fn label(&self) -> &'static str {

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use ksync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use cred::Payer;
@@ -9,6 +10,7 @@ use ksync::{IrqSpin, Mutex};
 use task::current::current;
 use task::idlist::IdList;
 use task::wait::WaitQueue;
+use vfs::error::{FsError, Result};
 use vfs::file::File;
 use vfs::watch::Watcher;
 
@@ -93,6 +95,19 @@ impl Set {
     /// The entry of a file and a descriptor.
     pub(super) fn find(&self, key: Key) -> Option<Arc<Entry>> {
         self.entries.lock().get(&key).cloned()
+    }
+
+    /// All entries, in the order of their files.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub(super) fn all(&self) -> Result<Vec<Arc<Entry>>> {
+        let mut all = Vec::new();
+        let entries = self.entries.lock();
+        all.try_reserve_exact(entries.len())
+            .map_err(|_| FsError::NoMemory)?;
+        all.extend(entries.values().cloned());
+        Ok(all)
     }
 
     /// Takes an entry out of the set; `None` if another thread was faster. It is then dead.

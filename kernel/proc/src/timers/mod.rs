@@ -121,6 +121,28 @@ fn insert(timers: &Timers, mut new: Timer, thread: Option<&Thread>) -> Result<u3
     }
 }
 
+/// What each timer of `p` is made of, with its id, in order of creation. Allocates without a lock.
+///
+/// # Errors
+/// `NoMemory`.
+pub fn all(p: &Process) -> Result<Vec<(u32, Spec)>, TimerError> {
+    let mut all = Vec::new();
+    let Some(timers) = of(p) else {
+        return Ok(all);
+    };
+    loop {
+        let list = timers.list.lock();
+        let count = list.timers.len();
+        if count <= all.capacity() {
+            all.extend(list.timers.iter().map(|timer| (timer.id, timer.spec)));
+            return Ok(all);
+        }
+        drop(list);
+        all.try_reserve_exact(count)
+            .map_err(|_| TimerError::NoMemory)?;
+    }
+}
+
 /// Gives the list room for as many timers as `want` says, given how many there are. False if there is no memory.
 fn resize(timers: &Timers, want: impl Fn(usize) -> usize) -> bool {
     let want = want(timers.list.lock().timers.len());

@@ -17,6 +17,7 @@ mod dirs;
 mod epoll;
 mod events;
 mod fault;
+mod fdinfo;
 mod files;
 mod futex;
 mod jobs;
@@ -70,6 +71,7 @@ const SUBJECTS: &[&[Test]] = &[
     shm::TESTS,
     futex::TESTS,
     events::TESTS,
+    fdinfo::TESTS,
     files::TESTS,
     accounts::TESTS,
     affinity::TESTS,
