@@ -119,11 +119,7 @@ pub fn clone(
         return Err(ForkError::Signal);
     }
     let charge = ThreadCharge::new(&me, me.process()).ok_or(ForkError::Again)?;
-    let crowded = me.has(thread_flag::CROWDED);
-    if crowded {
-        // As in Linux: the caller has just been checked, so its execve does not ask again; the child's does.
-        me.clear(thread_flag::CROWDED);
-    }
+    let crowded = take_crowded(&me);
     mem::admit_process().map_err(|_| ForkError::NoMemory)?;
     let id = Id::alloc().ok_or(ForkError::Again)?;
     let process = if has(raw::CLONE_THREAD) {
@@ -136,13 +132,7 @@ pub fn clone(
         opening.prepare(&process)?;
     }
     let tid = new.tid();
-    if has(raw::CLONE_CHILD_SETTID)
-        && !has(raw::CLONE_VM)
-        && let Some(space) = process.space()
-    {
-        // Linux ignores a bad address, too.
-        let _ = mem::write_at(&space, args.child_tid, &tid.to_ne_bytes());
-    }
+    store_in_copy(args, &process, tid);
     let gate = (has(raw::CLONE_VFORK) && !has(raw::CLONE_THREAD)).then(|| {
         process.vfork_done.shut.store(true, Ordering::SeqCst);
         process.clone()
@@ -189,6 +179,26 @@ fn undo(process: &Process) {
     drop(process.set_fs(None));
     drop(process.set_space(None));
     process.clear_program();
+}
+
+/// Takes the flag CROWDED from the caller. As in Linux: it has just been checked, so its execve does not ask again; the child's does.
+fn take_crowded(me: &Thread) -> bool {
+    let crowded = me.has(thread_flag::CROWDED);
+    if crowded {
+        me.clear(thread_flag::CROWDED);
+    }
+    crowded
+}
+
+/// Writes the tid of a new process's thread into the copy of the caller's memory. Linux ignores a bad address, too.
+fn store_in_copy(args: &CloneArgs, process: &Process, tid: u32) {
+    let has = |f: u32| args.flags & u64::from(f) != 0;
+    if has(raw::CLONE_CHILD_SETTID)
+        && !has(raw::CLONE_VM)
+        && let Some(space) = process.space()
+    {
+        let _ = mem::write_at(&space, args.child_tid, &tid.to_ne_bytes());
+    }
 }
 
 /// Writes the tid of the new thread, which does not run yet, into the caller's memory. Linux ignores a bad address, too.
