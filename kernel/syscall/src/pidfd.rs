@@ -1,4 +1,4 @@
-//! pidfd_open(2) and pidfd_send_signal(2).
+//! Descriptors of processes: pidfd_open(2), pidfd_send_signal(2) and CLONE_PIDFD.
 
 use abi::raw::general as nr;
 use alloc::sync::Arc;
@@ -90,27 +90,30 @@ pub fn process_of(file: &FileRef) -> Result<&Process, Errno> {
     pidfd::process(file).map(|p| &**p).ok_or(Errno::EBADF)
 }
 
-/// pidfd_send_signal(2): kill(2) without a siginfo, else rt_sigqueueinfo(2).
+/// pidfd_send_signal(2): kill(2) without a siginfo, else rt_sigqueueinfo(2). The file is one of [`open`], or /proc/PID.
 fn send_signal(a: &mut Args) -> Result<u64, Errno> {
     if a.uint(3) != 0 {
         return Err(Errno::EINVAL);
     }
     let file = real_file(a.int(0))?;
-    let process = process_of(&file)?;
+    // A directory of /proc may outlive its process.
+    let named = fs::procfs::named_by(&file);
+    let process = match &named {
+        Some(process) => process.as_deref(),
+        None => Some(process_of(&file)?),
+    };
     let signo = signal_or_zero(a.uint(1));
     let info = if a.get(2) == 0 {
         info_from_me(signo.unwrap_or(0), code::USER)
     } else {
-        let number: u32 = hal::uaccess::UserPtr::new(a.get(2)).read()?;
+        let number: u32 = UserPtr::new(a.get(2)).read()?;
         if number != a.uint(1) {
             return Err(Errno::EINVAL);
         }
-        let own = process.pid() == current().process().pid();
+        let own = process.is_some_and(|p| core::ptr::eq(p, &**current().process()));
         user_info(a.get(2), signo.unwrap_or(0), own)?
     };
-    if process.is_reaped() {
-        return Err(Errno::ESRCH);
-    }
+    let process = process.filter(|p| !p.is_reaped()).ok_or(Errno::ESRCH)?;
     let signo = signo?;
     may(process, &process.cred(), signo)?;
     if signo != 0 {

@@ -40,6 +40,7 @@ use vfs::superblock::{FsKind, Super};
 
 use self::numbers::{digits, number};
 
+pub use self::process::named_by;
 pub use self::system::set_command_line;
 
 /// Makes a procfs, to be mounted.

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::any::Any;
 
 use proc::CLOCK_TICKS;
 use proc::look::Image;
@@ -12,7 +13,8 @@ use proc::timers::{self, Notify};
 use task::thread::Thread;
 use vfs::dynamic::{DynDir, DynFile, Dynamic, Emit, Entry, Text, ino_below};
 use vfs::error::{FsError, Result};
-use vfs::inode::{Inode, mode};
+use vfs::file::FileRef;
+use vfs::inode::{Inode, Node, mode};
 use vfs::put;
 
 use super::names::put_comm;
@@ -140,7 +142,21 @@ impl Dir {
     }
 }
 
+/// The process whose directory /proc/PID `file` is, in `Some(None)` if its record is gone; it may have been reaped. `None` if
+/// the file is another one, /proc/PID/task/TID among them.
+pub fn named_by(file: &FileRef) -> Option<Option<Arc<Process>>> {
+    let Node::Dynamic(Dynamic::Dir(dir)) = &file.inode()?.node else {
+        return None;
+    };
+    let dir = dir.as_any()?.downcast_ref::<Dir>()?;
+    (!dir.thread).then(|| dir.whom.process.upgrade())
+}
+
 impl DynDir for Dir {
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+
     fn lookup(&self, this: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         let p = self.whom.find()?;
         let whom = self.whom.clone();

@@ -70,6 +70,24 @@ tests! { "pidfd";
         ok!(sc!(SYS_pidfd_send_signal, fd, libc::SIGUSR1, info.as_ptr(), 0));
         is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGUSR1));
     }
+    a_directory_of_proc_stands_for_the_process {
+        let dir = |path: &str| sys::open(path, libc::O_RDONLY | libc::O_DIRECTORY, 0);
+        let pid = ok!(child(20_000_000));
+        let fd = ok!(dir(&format!("/proc/{pid}")));
+        ok!(send(fd, 0));
+        fails!(send(fd, 99), EINVAL);
+        let of_thread = ok!(dir(&format!("/proc/{pid}/task/{pid}")));
+        fails!(send(of_thread, 0), EBADF);
+        fails!(send(ok!(dir("/proc")), 0), EBADF);
+        let path = ok!(sys::open(&format!("/proc/{pid}"), libc::O_PATH, 0));
+        fails!(send(path, 0), EBADF);
+        // A descriptor from pidfd_open alone can be waited for.
+        fails!(wait(fd, libc::WEXITED), EBADF);
+        ok!(send(fd, libc::SIGTERM));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, libc::SIGTERM));
+        fails!(send(fd, 0), ESRCH);
+        fails!(send(fd, libc::SIGTERM), ESRCH);
+    }
     waits_are_for_the_process {
         let pid = ok!(child(30_000));
         let fd = ok!(open(pid, 0));
