@@ -23,6 +23,7 @@ const WORDS: usize = 26;
 
 mod word {
     pub const MODES: usize = 0;
+    pub const OFFSET: usize = 1;
     pub const MAX_ERROR: usize = 3;
     pub const EST_ERROR: usize = 4;
     pub const STATUS: usize = 5;
@@ -33,8 +34,10 @@ mod word {
     pub const TICK: usize = 11;
 }
 
-/// ADJ_OFFSET_SS_READ, which changes nothing; and ADJ_NANO and ADJ_MICRO, the units that what is read has.
+/// ADJ_OFFSET_SS_READ, which changes nothing; ADJ_OFFSET_SINGLESHOT, by which adjtime(3) replaces what is left of an earlier
+/// adjustment, and which without an offset changes nothing here; and ADJ_NANO and ADJ_MICRO, the units that what is read has.
 const READ: u32 = 0xa001;
+const SINGLE_SHOT: u32 = 0x8001;
 const NANO: u32 = 0x2000;
 const MICRO: u32 = 0x1000;
 
@@ -70,7 +73,8 @@ fn adjust(at: u64) -> Result<u64, Errno> {
     let modes = given[word::MODES] as u32;
     if modes != 0 && modes != READ {
         require(&current().cred(), Cap::SysTime)?;
-        if modes & !(NANO | MICRO) != 0 {
+        let nothing = modes == SINGLE_SHOT && given[word::OFFSET] == 0;
+        if !nothing && modes & !(NANO | MICRO) != 0 {
             return Err(Errno::EINVAL);
         }
     }

@@ -237,10 +237,18 @@ tests! { "peers";
         fails!(sc!(SYS_clock_adjtime, 1, state.as_mut_ptr()), EOPNOTSUPP);
         fails!(sc!(SYS_clock_adjtime, 99, state.as_mut_ptr()), EINVAL);
         fails!(sc!(SYS_adjtimex, 8), EFAULT);
+        // The end of an adjustment by adjtime(3), of which there is none.
+        let mut none = [0u64; 26];
+        none[0] = 0x8001;
+        is!(ok!(sc!(SYS_adjtimex, none.as_mut_ptr())), kept);
+        is!(none[1], 0);
         is!(as_nobody(|| {
-            let mut state = [0u64; 26];
-            state[0] = 2;
-            i32::from(sc!(SYS_adjtimex, state.as_mut_ptr()) != Err(libc::EPERM))
+            let asked = |modes: u64| {
+                let mut state = [0u64; 26];
+                state[0] = modes;
+                sc!(SYS_adjtimex, state.as_mut_ptr())
+            };
+            i32::from([asked(2), asked(0x8001)] != [Err(libc::EPERM); 2])
         })?, 0);
     }
     handles_of_files {
