@@ -45,6 +45,9 @@ const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
 /// Names that Debian's maintainer scripts would have linked, first candidate that is there.
 const LINKS: &[(&str, &[&str])] = &[
     ("usr/bin/awk", &["gawk", "mawk"]),
+    ("usr/bin/cc", &["gcc"]),
+    ("usr/bin/c++", &["g++"]),
+    ("usr/bin/pager", &["less", "more"]),
     ("usr/bin/sh", &["dash", "bash", "busybox"]),
     ("usr/bin/which", &["which.debianutils"]),
 ];
