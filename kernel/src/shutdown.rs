@@ -80,6 +80,7 @@ fn settle() {
     // A CPU stays in the space of the last program that ran there until it enters another one.
     on_each_cpu(active_space::leave);
     net::collect();
+    net::inet::ports::drain();
     vfs::pipe::drain();
     proc::futex::drain();
     let vm = mem::vm();

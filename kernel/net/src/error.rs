@@ -23,6 +23,22 @@ pub enum SocketError {
     InterruptedForGood,
     /// There is no such option.
     NoOption,
+    /// The address is none of this machine's, or no port is free.
+    NotAvailable,
+    /// The packet has no address to go to.
+    NoDestination,
+    /// Addresses of this family are not for this socket.
+    WrongFamily,
+    /// There is no way to the address.
+    Unreachable,
+    /// The connection is being made.
+    InProgress,
+    /// A connection was being made before.
+    Already,
+    /// The connection could not be made.
+    Aborted,
+    /// The other side did not answer.
+    TimedOut,
     /// The peer reads no more, and the type of the socket sends no signal for it.
     QuietPipe,
 }

@@ -22,7 +22,7 @@ use crate::address::Name;
 use crate::error::{Result, SocketError};
 use crate::ids::Ids;
 use crate::in_flight::Carrier;
-use crate::packets::{Packet, Packets};
+use crate::packets::{Packet, Packets, Route};
 use crate::rights::Rights;
 use crate::stream::Stream;
 
@@ -39,6 +39,8 @@ struct Content {
     queue: Queue,
     /// The owner reads no more, or the writer writes no more. Set for good.
     shut: bool,
+    /// The owner reads no more than what is in it, of a writer that does not learn of it. Set for good.
+    deaf: bool,
     /// The owner is closed.
     closed: bool,
     /// What the next call of the owner fails with.
@@ -98,6 +100,8 @@ pub struct Got {
     pub from: Option<Ids>,
     /// The sender's name, if a packet had one.
     pub name: Option<Arc<Name>>,
+    /// Whence and whither it came over the internet, if it did.
+    pub route: Option<Route>,
     /// The descriptors, if they were taken.
     pub rights: Option<Box<Rights>>,
     /// The descriptors, if they were only looked at.
@@ -126,6 +130,8 @@ pub struct State {
     pub readable: bool,
     /// See [`Inbox::shut`].
     pub shut: bool,
+    /// See [`Inbox::stop_reading`].
+    pub deaf: bool,
     /// A call would fail.
     pub error: bool,
     /// A stream with room.
@@ -169,6 +175,7 @@ impl Inbox {
             content: Mutex::new(Content {
                 queue,
                 shut: false,
+                deaf: false,
                 closed: false,
                 error: None,
                 starved: false,
@@ -317,8 +324,10 @@ impl Inbox {
         let mut c = self.content.lock();
         let packets = matches!(c.queue, Queue::Packets(_));
         let empty = c.is_empty();
-        // A stream's bytes come before the error, as in Linux; packets come after it.
+        // A stream's bytes come before the error, as in Linux; packets come after it. That of a broken pipe is the next write's.
+        let for_writes = !packets && c.error == Some(FsError::BrokenPipe);
         if (packets || empty)
+            && !for_writes
             && let Some(error) = c.error.take()
         {
             return Err(error.into());
@@ -329,7 +338,7 @@ impl Inbox {
                 end: true,
                 ..Got::default()
             };
-            return Ok(c.shut.then_some(end));
+            return Ok((c.shut || c.deaf).then_some(end));
         }
         match &mut c.queue {
             Queue::Stream(_) => self.take_stream(c, buf, how).map(Some),
@@ -404,6 +413,12 @@ impl Inbox {
         self.wake_all(cause);
     }
 
+    /// Says that the owner reads no more once it has read what is in it. Takes the inbox's lock.
+    pub fn stop_reading(&self) {
+        self.content.lock().deaf = true;
+        self.wake_all(None);
+    }
+
     /// Whether it takes nothing any more. Takes the inbox's lock.
     pub fn is_shut(&self) -> bool {
         self.content.lock().shut
@@ -413,7 +428,11 @@ impl Inbox {
     pub fn fail(&self, error: Option<FsError>) {
         let mut c = self.content.lock();
         c.shut = true;
-        c.error = c.error.or(error);
+        // A receiver hears of a reset, even if the writer has already heard of a broken pipe.
+        c.error = match c.error {
+            Some(FsError::BrokenPipe) => error.or(c.error),
+            old => old.or(error),
+        };
         drop(c);
         self.wake_all(Some(Cause::HangUp));
     }
@@ -493,6 +512,7 @@ impl Inbox {
         State {
             readable: !c.is_empty(),
             shut: c.shut,
+            deaf: c.deaf,
             error: c.error.is_some(),
             writable,
             full,
@@ -565,6 +585,7 @@ fn take_packet(
         from: first.from,
         name: first.name.clone(),
         stamp: first.stamp,
+        route: first.route,
         ended: true,
         ..Got::default()
     };

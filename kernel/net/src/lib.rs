@@ -3,6 +3,8 @@
 //! - [`socket`] has what all families have in common: the trait [`Socket`], and [`SocketFile`], the open file of a socket; [`option`]
 //!   has what setsockopt(2) sets;
 //! - [`local`] is the family AF_UNIX; [`address`] has its addresses, [`names`] what they lead to, `connection` its listeners;
+//! - [`inet`] has the families AF_INET and AF_INET6, [`interface`] the loopback interface;
+//! - [`accept`] is what a listener of any family has; `wait` has the waits of all;
 //! - [`inbox`] is what a socket receives from, [`stream`] and [`packets`] what may be in it; [`rights`] has descriptors in
 //!   messages, and [`in_flight`] finds sockets that only messages refer to;
 //! - [`shown`] is the list of all sockets; [`ids`] has the process and the user of a sender.
@@ -13,12 +15,15 @@
 
 extern crate alloc;
 
+pub mod accept;
 pub mod address;
 mod connection;
 pub mod error;
 pub mod ids;
 pub mod in_flight;
 pub mod inbox;
+pub mod inet;
+pub mod interface;
 pub mod local;
 pub mod names;
 pub mod option;
@@ -28,8 +33,11 @@ pub mod shown;
 pub mod socket;
 pub mod stream;
 mod transfer;
+mod wait;
 
 pub use error::SocketError;
 pub use in_flight::collect;
+pub use inet::datagram::UdpSocket;
+pub use inet::tcp::TcpSocket;
 pub use local::LocalSocket;
 pub use socket::{Socket, SocketFile};

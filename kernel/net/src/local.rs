@@ -8,7 +8,7 @@ use cred::{MemoryCharge, Payer};
 use ksync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use ksync::{Mutex, Once, Spin};
 use task::current::current;
-use task::park::{Deadline, Interruptible, ParkError, Step, park_and_pass_on};
+use task::park::{Deadline, Interruptible, Step, park_and_pass_on};
 use task::wait::{Cause, WaitQueue, Waiter};
 use vfs::attr::Attr;
 use vfs::error::FsError;
@@ -17,7 +17,8 @@ use vfs::inode::mode;
 use vfs::lock::LockSlot;
 use vfs::poll::PollMask;
 
-use crate::connection::{Connection, Listener, Next};
+use crate::accept::MOST;
+use crate::connection::{Connection, Listener};
 use crate::error::{Result, SocketError};
 use crate::ids::Ids;
 use crate::in_flight::{self, Carrier, Node};
@@ -27,6 +28,7 @@ use crate::option::{Options, SEND_DEFAULT};
 use crate::packets::Sent;
 use crate::shown::{Shown, Use};
 use crate::socket::{Accepted, Address, Type};
+use crate::wait::{self, gave_up};
 
 ksync::lock_class!(pub BindLock, "socket binding", rank = 40);
 ksync::lock_class!(pub LinkLock, "socket link", rank = 87);
@@ -241,7 +243,7 @@ impl LocalSocket {
             Use::Listening => {
                 drop(link);
                 if let Some(listener) = self.listener.get() {
-                    listener.set_backlog(backlog, Ids::of_peer());
+                    listener.set_backlog(backlog.min(MOST), Ids::of_peer());
                 }
                 return Ok(());
             }
@@ -261,14 +263,7 @@ impl LocalSocket {
         }
         let listener = self.listener.get().ok_or(FsError::Invalid)?;
         mem::admit_process()?;
-        let next = match listener.try_accept() {
-            Next::Wait if nonblocking => return Err(FsError::WouldBlock.into()),
-            Next::Wait => wait_for_connection(listener, self.options.deadline(false))?,
-            next => next,
-        };
-        let Next::Connection(connection) = next else {
-            return Err(FsError::Invalid.into());
-        };
+        let connection = wait::accept(listener, nonblocking, self.options.deadline(false))?;
         let peer = Name::address(connection.client_name.as_deref());
         let ids = self.inbox.wants_ids();
         let socket = Self::accepted(self.kind, connection, listener, ids);
@@ -405,6 +400,9 @@ impl LocalSocket {
     fn listen_to(&self, w: &mut Waiter) {
         w.listen(&self.changes);
         w.listen_except(&self.inbox.pollers, Cause::Room);
+        if let Some(listener) = self.listener.get() {
+            w.listen(&listener.pollers);
+        }
         if let Some(peer) = self.peer() {
             // What this socket sends is no news for itself.
             w.listen_except(&peer.inbox.pollers, Cause::Input);
@@ -528,31 +526,7 @@ impl Node for LocalSocket {
 }
 
 /// POLLWRBAND, which Linux reports with room.
-const BAND: PollMask = PollMask(0x200);
-
-/// The error of a call whose wait has ended without result.
-pub(crate) fn gave_up(e: ParkError, deadline: Deadline) -> SocketError {
-    match (e, deadline) {
-        (ParkError::Timeout, _) => FsError::WouldBlock.into(),
-        (ParkError::Signal, Deadline::Never) => FsError::Interrupted.into(),
-        (ParkError::Signal, _) => SocketError::InterruptedForGood,
-    }
-}
-
-fn wait_for_connection(listener: &Listener, deadline: Deadline) -> Result<Next> {
-    let (mut state, signals) = (listener, Interruptible::Yes);
-    let step = |listener: &mut &Listener, w: &mut Waiter| {
-        w.listen(&listener.acceptors);
-        match listener.try_accept() {
-            Next::Wait => Step::Wait,
-            next => Step::Done(next),
-        }
-    };
-    park_and_pass_on(&mut state, deadline, signals, step, |listener| {
-        listener.acceptors.wake_one();
-    })
-    .map_err(|e| gave_up(e, deadline))
-}
+pub(crate) const BAND: PollMask = PollMask(0x200);
 
 /// A call of connect, as the state of a step.
 struct Connect<'a> {

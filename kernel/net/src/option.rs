@@ -120,7 +120,23 @@ impl Options {
         self.stamps.store(number, Relaxed);
     }
 
-    /// SO_LINGER: whether, and seconds. Only kept.
+    /// Takes over the settings of a listener.
+    pub fn inherit(&self, from: &Options) {
+        let words = [
+            (&self.receive_timeout, &from.receive_timeout),
+            (&self.send_timeout, &from.send_timeout),
+            (&self.kept, &from.kept),
+            (&self.linger_seconds, &from.linger_seconds),
+        ];
+        for (own, other) in words {
+            own.store(other.load(Relaxed), Relaxed);
+        }
+        let bytes = from.receive_buffer.load(Relaxed);
+        self.receive_buffer.store(bytes, Relaxed);
+        self.lingers.store(from.lingers.load(Relaxed), Relaxed);
+    }
+
+    /// SO_LINGER: whether, and seconds. Only TCP looks at it.
     pub fn linger(&self) -> (bool, u32) {
         let seconds = self.linger_seconds.load(Relaxed) as u32;
         (self.lingers.load(Relaxed), seconds)

@@ -5,16 +5,16 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use cred::MemoryCharge;
+use cred::{MemoryCharge, Payer};
 use hal::uio::IoBuf;
 use ksync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use task::current::current;
 use task::wait::{Cause, WaitQueue};
 use vfs::error::FsError;
 
 use crate::address::Name;
 use crate::error::{Result, SocketError};
 use crate::ids::Ids;
+use crate::inet::endpoint::{Endpoint, Ip};
 use crate::option::SEND_DEFAULT;
 use crate::rights::Rights;
 
@@ -109,6 +109,17 @@ impl Default for Sent {
     }
 }
 
+/// The way of a packet of the internet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// From where.
+    pub from: Endpoint,
+    /// To which address.
+    pub to: Ip,
+    /// The hops that it had left: IP_TTL of the sender.
+    pub hops: u8,
+}
+
 /// A packet. Not to be dropped with a lock of this crate held if it has descriptors.
 pub struct Packet {
     data: Vec<u8>,
@@ -116,6 +127,8 @@ pub struct Packet {
     pub name: Option<Arc<Name>>,
     /// The sender's ids, if anybody asked for them.
     pub from: Option<Ids>,
+    /// Its way, if it came over the internet.
+    pub route: Option<Route>,
     /// Descriptors.
     pub rights: Option<Box<Rights>>,
     /// When it was added, in nanoseconds of real time, if the receiver asks for that; else 0.
@@ -132,7 +145,7 @@ impl Drop for Packet {
 }
 
 /// What Linux counts for a packet of `len` bytes: its buffer, whose size is a power of two or a number of pages, and two records.
-fn cost(len: usize) -> usize {
+pub(crate) fn cost(len: usize) -> usize {
     let whole = len + TAIL;
     let buffer = if whole <= 8192 {
         whole.next_power_of_two().max(512)
@@ -143,7 +156,7 @@ fn cost(len: usize) -> usize {
 }
 
 impl Packet {
-    /// Makes a packet of all that `buf` has, for which `sent` has been charged by [`Packet::cost_of`]; the charge goes with the packet, or
+    /// Makes a packet of all that `buf` has, charged to `payer`, for which `sent` has been charged by [`Packet::cost_of`]; the charge goes with the packet, or
     /// back. May wait for memory.
     ///
     /// # Errors
@@ -151,6 +164,7 @@ impl Packet {
     pub fn new(
         buf: &mut IoBuf,
         sent: &Arc<Sent>,
+        payer: Payer,
         name: Option<Arc<Name>>,
         from: Option<Ids>,
     ) -> Result<Box<Packet>> {
@@ -159,11 +173,12 @@ impl Packet {
             data: Vec::new(),
             name,
             from,
+            route: None,
             rights: None,
             stamp: 0,
             sent: sent.clone(),
             cost: cost(len),
-            _charge: MemoryCharge::new(current().payer(), len + size_of::<Packet>()),
+            _charge: MemoryCharge::new(payer, len + size_of::<Packet>()),
         };
         mem::admit_process().map_err(|_| SocketError::NoBuffers)?;
         packet

@@ -30,6 +30,8 @@ pub struct Message<'a> {
     pub ids: Option<Ids>,
     /// Descriptors.
     pub rights: Option<Box<Rights>>,
+    /// The internet address that it is to come from, as one of IPv6.
+    pub source: Option<[u8; 16]>,
     /// Fail with `WouldBlock` instead of waiting.
     pub nonblocking: bool,
 }
@@ -41,6 +43,8 @@ pub struct Receive {
     pub peek: bool,
     /// Wait until all bytes are there (MSG_WAITALL).
     pub all: bool,
+    /// Take the bytes of a stream without copying them (MSG_TRUNC).
+    pub discard: bool,
     /// Fail with `WouldBlock` instead of waiting.
     pub nonblocking: bool,
 }
@@ -60,6 +64,18 @@ pub struct Received {
     pub files: Vec<FileRef>,
     /// When a packet came, if the socket asked for that then; else 0.
     pub stamp: u64,
+    /// What else the socket asks for.
+    pub notes: Vec<Note>,
+}
+
+/// A control message of the internet's levels.
+pub struct Note {
+    /// The level.
+    pub level: i32,
+    /// The type.
+    pub kind: i32,
+    /// The contents, and their length.
+    pub data: ([u8; 20], usize),
 }
 
 /// A connection that was accepted.
@@ -69,6 +85,9 @@ pub struct Accepted {
     /// The address of the other side.
     pub peer: Address,
 }
+
+/// Bytes of the longest option: struct tcp_info.
+pub const OPTION: usize = 240;
 
 /// A socket of some family. Addresses are bytes as in the family's struct sockaddr, the family included. All calls may sleep for
 /// memory; those that wait say so. A wait is ended by a signal, with `Interrupted`, or by the timeout of the options, with `WouldBlock`.
@@ -105,6 +124,10 @@ pub trait Socket: Send + Sync + 'static {
     fn send_limit(&self) -> usize;
     /// Sets that.
     fn set_send_limit(&self, bytes: usize);
+    /// Sets what may be received and not read, as SO_RCVBUF says.
+    fn set_receive_limit(&self, bytes: usize) {
+        self.options().set_receive_buffer(bytes);
+    }
     /// Whether the socket listens.
     fn listens(&self) -> bool;
     /// Takes the error that the next call would have failed with.
@@ -123,6 +146,18 @@ pub trait Socket: Send + Sync + 'static {
     fn peer_ids(&self) -> Option<Ids>;
     /// For fstat(2).
     fn attr(&self) -> Attr;
+    /// The protocol's number, 0 if the family has none.
+    fn protocol(&self) -> u32 {
+        0
+    }
+    /// Sets an option of a protocol's level.
+    fn set_option(&self, _level: i32, _option: u32, _value: &[u8]) -> Result<()> {
+        Err(FsError::NotSupported.into())
+    }
+    /// Puts the value of such an option into `out`; returns the bytes.
+    fn option(&self, _level: i32, _option: u32, _out: &mut [u8; OPTION]) -> Result<usize> {
+        Err(FsError::NotSupported.into())
+    }
     /// The locks that programs take.
     fn locks(&self) -> &LockSlot;
     /// The open file is closed.
@@ -161,6 +196,7 @@ fn as_file(e: SocketError) -> FsError {
         SocketError::NoBuffers => FsError::NoMemory,
         SocketError::InterruptedForGood => FsError::InterruptedForGood,
         SocketError::QuietPipe => FsError::QuietPipe,
+        SocketError::NoDestination => FsError::NoDestination,
         _ => FsError::Invalid,
     }
 }
@@ -208,7 +244,7 @@ impl FileOps for SocketFile {
         let n = match request {
             SIOCINQ => self.0.queued().map_err(as_file)?,
             SIOCOUTQ => self.0.unreceived(),
-            _ => return Err(FsError::NotTty),
+            _ => return crate::interface::ioctl(request, arg).unwrap_or(Err(FsError::NotTty)),
         };
         UserPtr::<i32>::new(arg).write(&(n as i32))?;
         Ok(0)

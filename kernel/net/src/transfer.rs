@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 
 use hal::uio::IoBuf;
 use ksync::atomic::Ordering::SeqCst;
+use task::current::current;
 use task::park::{Deadline, Interruptible, Step, park, park_and_pass_on};
 use task::wait::{Cause, Waiter};
 use vfs::attr::Attr;
@@ -16,49 +17,13 @@ use crate::error::{Result, SocketError};
 use crate::ids::Ids;
 use crate::in_flight::Node;
 use crate::inbox::{Got, Inbox, Pushed, Take};
-use crate::local::{LocalSocket, gave_up};
+use crate::local::LocalSocket;
 use crate::names::{self, AF_UNIX, Name, Target};
 use crate::option::Options;
 use crate::packets::{Packet, Sent};
 use crate::rights::Rights;
 use crate::socket::{Accepted, Address, Message, Receive, Received, Socket, Type};
-
-/// A write to a stream, as the state of a step.
-struct Put<'a, 'b, 'c> {
-    inbox: &'a Inbox,
-    buf: &'b mut IoBuf<'c>,
-    from: Option<Ids>,
-    rights: &'b mut Option<Box<Rights>>,
-}
-
-impl Put<'_, '_, '_> {
-    fn step(&mut self, w: &mut Waiter) -> Step<Result<usize>> {
-        w.listen(&self.inbox.writers);
-        match self.inbox.try_put(self.buf, self.from, self.rights) {
-            Ok(None) => Step::Wait,
-            Ok(Some(n)) => Step::Done(Ok(n)),
-            Err(e) => Step::Done(Err(e)),
-        }
-    }
-}
-
-/// A receive, as the state of a step.
-struct Get<'a, 'b, 'c> {
-    inbox: &'a Inbox,
-    buf: &'b mut IoBuf<'c>,
-    how: Take,
-}
-
-impl Get<'_, '_, '_> {
-    fn step(&mut self, w: &mut Waiter) -> Step<Result<Got>> {
-        w.listen(&self.inbox.readers);
-        match self.inbox.try_take(self.buf, self.how) {
-            Ok(None) => Step::Wait,
-            Ok(Some(got)) => Step::Done(Ok(got)),
-            Err(e) => Step::Done(Err(e)),
-        }
-    }
-}
+use crate::wait::{self, gave_up};
 
 /// A packet that is to be added to an inbox, as the state of a step.
 struct Push<'a> {
@@ -136,33 +101,11 @@ impl LocalSocket {
         let from = self.sender_ids(&peer.inbox, message.ids);
         let mut rights = message.rights;
         let deadline = self.options.deadline(true);
-        let mut total = 0;
-        while buf.remaining() > 0 {
-            let put = match peer.inbox.try_put(buf, from, &mut rights) {
-                Ok(Some(n)) => Ok(n),
-                Ok(None) if message.nonblocking => Err(FsError::WouldBlock.into()),
-                Ok(None) => {
-                    let mut put = Put {
-                        inbox: &peer.inbox,
-                        buf: &mut *buf,
-                        from,
-                        rights: &mut rights,
-                    };
-                    let signals = Interruptible::Yes;
-                    park_and_pass_on(&mut put, deadline, signals, Put::step, |put| {
-                        put.inbox.writers.wake_one();
-                    })
-                    .unwrap_or_else(|e| Err(gave_up(e, deadline)))
-                }
-                Err(e) => Err(e),
-            };
-            match put {
-                Ok(n) => total += n,
-                Err(e) if total == 0 => return Err(e),
-                Err(_) => break,
-            }
+        let how = (message.nonblocking, deadline);
+        match wait::put_all(&peer.inbox, buf, from, &mut rights, how) {
+            (0, Err(e)) => Err(e),
+            (total, _) => Ok(total),
         }
-        Ok(total)
     }
 
     /// Sends a packet to a socket, whose inbox is `to`; `peer` says whether that is the peer of a connection.
@@ -184,7 +127,7 @@ impl LocalSocket {
             cost,
         }
         .wait(message.nonblocking, deadline)?;
-        let mut packet = Packet::new(buf, sent, self.own_name(), from)?;
+        let mut packet = Packet::new(buf, sent, current().payer(), self.own_name(), from)?;
         packet.rights = message.rights;
         let mut push = Push {
             inbox: to,
@@ -245,17 +188,7 @@ impl LocalSocket {
             _ if nonblocking => return Err(FsError::WouldBlock.into()),
             _ => {}
         }
-        let mut get = Get {
-            inbox: &self.inbox,
-            buf,
-            how,
-        };
-        let signals = Interruptible::Yes;
-        park_and_pass_on(&mut get, deadline, signals, Get::step, |get| {
-            get.inbox.readers.wake_one();
-        })
-        .unwrap_or_else(|e| Err(gave_up(e, deadline)))
-        .map(|got| self.fed(got))
+        wait::get(&self.inbox, buf, how, deadline).map(|got| self.fed(got))
     }
 
     /// Has the peer's owner told of the room that a receive has made for a writer that found none.
@@ -283,6 +216,7 @@ impl LocalSocket {
             ids: ids.then(|| got.from.unwrap_or(Ids::NOBODY)),
             stamp: got.stamp,
             files: got.rights.map_or(got.copies, |rights| rights.arrive()),
+            ..Received::default()
         }
     }
 

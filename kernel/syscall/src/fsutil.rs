@@ -58,6 +58,7 @@ impl From<FsError> for Errno {
             FsError::Io => Errno::EIO,
             FsError::NoProcess => Errno::ESRCH,
             FsError::TextBusy => Errno::ETXTBSY,
+            FsError::NoDestination => Errno::EDESTADDRREQ,
             FsError::NotConnected => Errno::ENOTCONN,
             FsError::ConnectionReset => Errno::ECONNRESET,
             FsError::ConnectionRefused => Errno::ECONNREFUSED,

@@ -10,8 +10,9 @@ use alloc::vec::Vec;
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
-use net::socket::{Address, Message, Receive, Type};
-use net::{LocalSocket, Socket, SocketError, SocketFile};
+use net::inet::endpoint::Family;
+use net::socket::{Address, Message, Receive, Received, Type};
+use net::{LocalSocket, Socket, SocketError, SocketFile, TcpSocket, UdpSocket};
 use proc::signal::{self, sig};
 use vfs::error::FsError;
 use vfs::file::{FileRef, o};
@@ -54,6 +55,14 @@ impl From<SocketError> for Errno {
             SocketError::InterruptedForGood => Errno::EINTR,
             SocketError::NoOption => Errno::ENOPROTOOPT,
             SocketError::QuietPipe => Errno::EPIPE,
+            SocketError::NotAvailable => Errno::EADDRNOTAVAIL,
+            SocketError::NoDestination => Errno::EDESTADDRREQ,
+            SocketError::WrongFamily => Errno::EAFNOSUPPORT,
+            SocketError::Unreachable => Errno::ENETUNREACH,
+            SocketError::InProgress => Errno::EINPROGRESS,
+            SocketError::Already => Errno::EALREADY,
+            SocketError::Aborted => Errno::ECONNABORTED,
+            SocketError::TimedOut => Errno::ETIMEDOUT,
         }
     }
 }
@@ -67,45 +76,85 @@ mod msg {
     pub const DONTWAIT: u32 = 0x40;
     pub const WAITALL: u32 = 0x100;
     pub const NOSIGNAL: u32 = 0x4000;
+    pub const ERRQUEUE: u32 = 0x2000;
     pub const WAITFORONE: u32 = 0x1_0000;
+    pub const FASTOPEN: u32 = 0x2000_0000;
     pub const CMSG_CLOEXEC: u32 = 0x4000_0000;
 }
 
 const FLAGS: u32 = o::CLOEXEC | o::NONBLOCK;
 
+const AF_UNIX: i32 = 1;
+const AF_INET: i32 = 2;
+const AF_INET6: i32 = 10;
+/// A number that no protocol of the internet reaches.
+const PROTOCOLS: i32 = 263;
+
+/// A kind of socket.
+enum Kind {
+    Local(Type),
+    Tcp(Family),
+    Udp(Family),
+}
+
 /// Checks family, type and protocol of a new socket.
 ///
 /// # Errors
 /// EAFNOSUPPORT, EPROTONOSUPPORT, ESOCKTNOSUPPORT, EINVAL.
-fn family(family: i32, kind: i32, protocol: i32) -> Result<Type, Errno> {
-    const AF_UNIX: i32 = 1;
-    if kind as u32 & !(0xf | FLAGS) != 0 {
+fn kind(family: i32, kind: i32, protocol: i32) -> Result<Kind, Errno> {
+    if kind as u32 & !(0xf | FLAGS) != 0 || kind & 0xf > 10 {
         return Err(Errno::EINVAL);
     }
-    if family != AF_UNIX {
-        return Err(Errno::EAFNOSUPPORT);
+    match family {
+        AF_UNIX => local(kind & 0xf, protocol).map(Kind::Local),
+        AF_INET => internet(Family::V4, kind & 0xf, protocol),
+        AF_INET6 => internet(Family::V6, kind & 0xf, protocol),
+        _ => Err(Errno::EAFNOSUPPORT),
     }
-    match kind & 0xf {
+}
+
+fn local(kind: i32, protocol: i32) -> Result<Type, Errno> {
+    match kind {
         _ if !matches!(protocol, 0 | 1) => Err(Errno::EPROTONOSUPPORT),
         1 => Ok(Type::Stream),
         // As in Linux, SOCK_RAW of this family is SOCK_DGRAM.
         2 | 3 => Ok(Type::Datagram),
         5 => Ok(Type::SeqPacket),
-        k if k <= 10 => Err(Errno::ESOCKTNOSUPPORT),
-        _ => Err(Errno::EINVAL),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
+fn internet(family: Family, kind: i32, protocol: i32) -> Result<Kind, Errno> {
+    const TCP: i32 = 6;
+    const UDP: i32 = 17;
+    if !(0..PROTOCOLS).contains(&protocol) {
+        return Err(Errno::EINVAL);
+    }
+    match (kind, protocol) {
+        (1, 0 | TCP) => Ok(Kind::Tcp(family)),
+        (2, 0 | UDP) => Ok(Kind::Udp(family)),
+        (1 | 2, _) => Err(Errno::EPROTONOSUPPORT),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
     }
 }
 
 fn socket(a: &mut Args) -> Result<u64, Errno> {
-    let kind = family(a.int(0), a.int(1), a.int(2))?;
     let flags = a.uint(1) & FLAGS;
-    let socket: Box<dyn Socket> = Box::new(LocalSocket::new(kind)?);
+    let socket: Box<dyn Socket> = match kind(a.int(0), a.int(1), a.int(2))? {
+        Kind::Local(kind) => Box::new(LocalSocket::new(kind)?),
+        Kind::Tcp(family) => Box::new(TcpSocket::new(family)?),
+        Kind::Udp(family) => Box::new(UdpSocket::new(family)?),
+    };
     Ok(install(SocketFile::open(socket, flags), flags)?)
 }
 
 /// socketpair(2). As in Linux, the errors of the descriptors come before those of the family.
 fn socketpair(a: &mut Args) -> Result<u64, Errno> {
-    let kind = family(a.int(0), a.int(1), a.int(2));
+    let kind = match kind(a.int(0), a.int(1), a.int(2)) {
+        Ok(Kind::Local(kind)) => Ok(kind),
+        Ok(_) => Err(Errno::EOPNOTSUPP),
+        Err(e) => Err(e),
+    };
     let flags = a.uint(1) & FLAGS;
     let (x, y) = LocalSocket::pair(kind.unwrap_or(Type::Stream))?;
     let open = |socket| SocketFile::open(Box::new(socket), flags);
@@ -238,7 +287,7 @@ fn shutdown(a: &mut Args) -> Result<u64, Errno> {
 
 /// Sends with these flags, and sends SIGPIPE to the caller if the connection is broken.
 fn send(file: &FileRef, buf: &mut IoBuf, mut message: Message, flags: u32) -> Result<u64, Errno> {
-    if flags & msg::OOB != 0 {
+    if flags & (msg::OOB | msg::FASTOPEN) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
     message.nonblocking = file.nonblocking() || flags & msg::DONTWAIT != 0;
@@ -268,19 +317,30 @@ fn how(file: &FileRef, flags: u32) -> Receive {
     Receive {
         peek: flags & msg::PEEK != 0,
         all: flags & msg::WAITALL != 0,
+        discard: flags & msg::TRUNC != 0,
         nonblocking: file.nonblocking() || flags & msg::DONTWAIT != 0,
     }
+}
+
+/// Receives from a file with these flags.
+fn receive(file: &FileRef, buf: &mut IoBuf, flags: u32) -> Result<Received, Errno> {
+    let socket = of(file)?;
+    if flags & msg::OOB != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    // No socket has a queue of errors.
+    if flags & msg::ERRQUEUE != 0 && socket.domain() != AF_UNIX as u32 {
+        return Err(Errno::EAGAIN);
+    }
+    Ok(socket.receive(buf, how(file, flags))?)
 }
 
 fn recvfrom(a: &mut Args) -> Result<u64, Errno> {
     let range = user_range(a.get(1), a.get(2))?;
     let file = file_of(a.int(0))?;
     let flags = a.uint(3);
-    if flags & msg::OOB != 0 {
-        return Err(Errno::EOPNOTSUPP);
-    }
     let mut buf = IoBuf::User(range);
-    let got = of(&file)?.receive(&mut buf, how(&file, flags))?;
+    let got = receive(&file, &mut buf, flags)?;
     if a.get(4) != 0 {
         put_address(a.get(4), a.get(5), got.from.as_ref())?;
     }

@@ -72,6 +72,8 @@ pub enum FsError {
     NoProcess,
     /// The file is being executed; or, when it is to be executed, it is open for writing.
     TextBusy,
+    /// The socket has no peer, and the packet no address.
+    NoDestination,
     /// The socket has no peer.
     NotConnected,
     /// The socket's peer was closed before it had read everything.

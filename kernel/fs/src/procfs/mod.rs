@@ -12,6 +12,7 @@ mod links;
 mod maps;
 mod memory;
 mod names;
+mod network;
 mod numbers;
 mod oom;
 mod pantala;

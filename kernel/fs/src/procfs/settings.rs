@@ -20,6 +20,7 @@ use crate::devfs::kmsg;
 pub const ROOT: Tree = &[
     ("fs", Fixed::Dir(FS)),
     ("kernel", Fixed::Dir(KERNEL)),
+    ("net", Fixed::Dir(super::network::SETTINGS)),
     ("vm", Fixed::Dir(VM)),
 ];
 
@@ -182,7 +183,8 @@ const VM: Tree = &[
     ("swappiness", Fixed::File(|t| line(t, 60))),
 ];
 
-fn line(out: &mut Text, value: u64) -> Result<()> {
+/// Prints a number.
+pub fn line(out: &mut Text, value: u64) -> Result<()> {
     put!(out, "{value}\n");
     Ok(())
 }

@@ -5,8 +5,6 @@ use core::sync::atomic::Ordering;
 
 use hal::cpu;
 use ksync::Once;
-use net::names::Name;
-use net::shown::Use;
 use proc::{CLOCK_TICKS, ids, uts, with_fs};
 use task::{sched, time};
 use tty::pts::{self, Options};
@@ -44,7 +42,7 @@ pub const ROOT: Tree = &[
     ("locks", Fixed::File(super::descriptors::locks)),
     ("meminfo", Fixed::File(meminfo)),
     ("mounts", Fixed::Link("self/mounts")),
-    ("net", Fixed::Dir(NET)),
+    ("net", Fixed::Dir(super::network::ROOT)),
     ("pantala", Fixed::Dir(super::pantala::ROOT)),
     ("partitions", Fixed::File(partitions)),
     ("stat", Fixed::File(stat)),
@@ -54,13 +52,6 @@ pub const ROOT: Tree = &[
     ("uptime", Fixed::File(uptime)),
     ("version", Fixed::File(version)),
     ("vmstat", Fixed::File(vmstat)),
-];
-
-const NET: Tree = &[
-    ("dev", Fixed::File(net_dev)),
-    ("if_inet6", Fixed::File(nothing)),
-    ("route", Fixed::File(net_route)),
-    ("unix", Fixed::File(net_unix)),
 ];
 
 fn nothing(_: &mut Text) -> Result<()> {
@@ -265,54 +256,6 @@ fn vmstat(out: &mut Text) -> Result<()> {
     for (name, value) in counts.each() {
         put!(out, "vm_{name} {value}\n");
     }
-    Ok(())
-}
-
-fn net_dev(out: &mut Text) -> Result<()> {
-    out.push(b"Inter-|   Receive                                                |  Transmit\n");
-    out.push(b" face |bytes    packets errs drop fifo frame compressed multicast|");
-    out.push(b"bytes    packets errs drop fifo colls carrier compressed\n");
-    Ok(())
-}
-
-fn net_route(out: &mut Text) -> Result<()> {
-    out.push(
-        b"Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n",
-    );
-    Ok(())
-}
-
-/// The local sockets. As for a process without privileges in Linux, no address of the kernel is shown.
-fn net_unix(out: &mut Text) -> Result<()> {
-    const ACCEPTS: u32 = 0x1_0000;
-    out.push(b"Num       RefCount Protocol Flags    Type St Inode Path\n");
-    net::shown::each(|socket| {
-        let (flags, state) = match socket.used() {
-            Use::Nothing => (0, 1),
-            Use::Listening => (ACCEPTS, 1),
-            Use::Connected => (0, 3),
-        };
-        let kind = socket.kind as u32;
-        put!(
-            out,
-            "0000000000000000: 00000002 00000000 {flags:08X} {kind:04X} {state:02X} {:5}",
-            socket.ino
-        );
-        match socket.name.get().map(|name| &**name) {
-            None => {}
-            Some(Name::Path(path)) => {
-                out.push(b" ");
-                out.push(path);
-            }
-            Some(Name::Abstract(text)) => {
-                out.push(b" @");
-                for &byte in text {
-                    out.push(&[if byte == 0 { b'@' } else { byte }]);
-                }
-            }
-        }
-        out.push(b"\n");
-    });
     Ok(())
 }
 

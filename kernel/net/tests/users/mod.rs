@@ -205,3 +205,81 @@ pub fn become_user(uid: u32) -> Payer {
     drop(current().replace_cred(Arc::new(cred)));
     payer
 }
+
+/// Sockets of the internet.
+pub mod inet {
+    use net::inet::endpoint::{Endpoint, Family, Ip};
+    use net::{TcpSocket, UdpSocket};
+
+    use super::*;
+
+    pub const V4: Family = Family::V4;
+    pub const V6: Family = Family::V6;
+
+    /// socket(2) of TCP.
+    pub fn tcp(family: Family) -> FileRef {
+        let socket = TcpSocket::new(family).expect("memory for a socket");
+        SocketFile::open(Box::new(socket), 0)
+    }
+
+    /// socket(2) of UDP, nonblocking.
+    pub fn udp(family: Family) -> FileRef {
+        let socket = UdpSocket::new(family).expect("memory for a socket");
+        SocketFile::open(Box::new(socket), o::NONBLOCK)
+    }
+
+    /// The loopback address of a family.
+    pub fn loopback(family: Family) -> Ip {
+        family.any().source()
+    }
+
+    /// A struct sockaddr.
+    pub fn at(family: Family, port: u16) -> Vec<u8> {
+        let ip = loopback(family);
+        Endpoint { ip, port }.address(family).0
+    }
+
+    /// bind(2) to the loopback address.
+    pub fn bind(file: &FileRef, family: Family, port: u16) -> Result<()> {
+        of(file).bind(&at(family, port))
+    }
+
+    /// The port of a socket.
+    pub fn port(file: &FileRef) -> u16 {
+        let raw = of(file).name().0;
+        u16::from_be_bytes([raw[2], raw[3]])
+    }
+
+    /// A listener at any port.
+    pub fn listener(family: Family, backlog: usize) -> (FileRef, u16) {
+        let file = tcp(family);
+        bind(&file, family, 0).expect("a free port");
+        of(&file).listen(backlog).expect("a bound socket");
+        let port = port(&file);
+        (file, port)
+    }
+
+    /// connect(2).
+    pub fn connect(file: &FileRef, family: Family, port: u16) -> Result<()> {
+        of(file).connect(&at(family, port), file.nonblocking())
+    }
+
+    /// A connection: the client and the server.
+    pub fn pair(family: Family) -> (FileRef, FileRef) {
+        let (server, port) = listener(family, 1);
+        let client = tcp(family);
+        connect(&client, family, port).expect("a listener");
+        let accepted = accept(&server).expect("a connection");
+        (client, accepted)
+    }
+
+    /// sendto(2).
+    pub fn send_to(from: &FileRef, bytes: &[u8], family: Family, port: u16) -> Result<usize> {
+        let to = at(family, port);
+        let message = Message {
+            to: Some(&to),
+            ..Message::default()
+        };
+        send_with(from, bytes, message)
+    }
+}

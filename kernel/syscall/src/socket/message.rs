@@ -6,6 +6,7 @@ use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use net::Socket;
 use net::ids::Ids;
+use net::inet::endpoint::Ip;
 use net::rights::{MOST, Rights};
 use net::socket::{Message, Received, Type};
 use task::current::current;
@@ -13,7 +14,7 @@ use task::time::monotonic_ns;
 use vfs::file::FileRef;
 
 use super::option;
-use super::{address, file_of, how, msg, of, put_address, send};
+use super::{address, file_of, msg, of, put_address, receive, send};
 use crate::call::Args;
 use crate::errno::Errno;
 use crate::fsutil::{fault, fd_limit, file, user_ranges, with_files};
@@ -32,6 +33,9 @@ const HEAD: usize = 16;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;
+/// Level and type of the control messages that say from which address a packet is to come.
+const PKTINFO: (i32, i32) = (0, 8);
+const PKTINFO6: (i32, i32) = (41, 50);
 
 /// A struct msghdr, as a program has it.
 struct Header {
@@ -84,6 +88,14 @@ pub fn count(socket: &dyn Socket, got: &Received, flags: u32) -> u64 {
 struct Control {
     ids: Option<Ids>,
     files: Vec<FileRef>,
+    /// Of a struct in_pktinfo or in6_pktinfo.
+    source: Option<[u8; 16]>,
+}
+
+/// Bytes of a structure that has them.
+fn bytes<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
+    let part = data.get(at..at + N).and_then(|part| part.try_into().ok());
+    part.unwrap_or([0; N])
 }
 
 fn word(bytes: &[u8], at: usize) -> i32 {
@@ -115,8 +127,12 @@ impl Control {
             if size < HEAD || size > rest.len() || word(rest, 4) != 0 {
                 return Err(Errno::EINVAL);
             }
-            if word(rest, 8) == SOL_SOCKET {
-                control.add(word(rest, 12), &rest[HEAD..size])?;
+            let data = &rest[HEAD..size];
+            match (word(rest, 8), word(rest, 12)) {
+                (SOL_SOCKET, kind) => control.add(kind, data)?,
+                PKTINFO if data.len() >= 12 => control.source = Some(Ip::v4(bytes(data, 4)).0),
+                PKTINFO6 if data.len() >= 20 => control.source = Some(bytes(data, 0)),
+                _ => {}
             }
             rest = &rest[size.next_multiple_of(8).min(rest.len())..];
         }
@@ -169,6 +185,7 @@ fn send_one(file: &FileRef, at: u64, flags: u32) -> Result<u64, Errno> {
         to: to.as_deref(),
         ids: control.ids,
         rights,
+        source: control.source,
         nonblocking: false,
     };
     send(file, &mut buf, message, flags)
@@ -210,7 +227,7 @@ struct Writer {
 
 impl Writer {
     /// Writes one message with `data`, as much of it as there is room for.
-    fn put(&mut self, kind: i32, data: &[u8]) -> Result<(), Errno> {
+    fn put(&mut self, (level, kind): (i32, i32), data: &[u8]) -> Result<(), Errno> {
         if self.at == 0 || self.left < HEAD {
             self.flags |= msg::CTRUNC;
             return Ok(());
@@ -220,7 +237,7 @@ impl Writer {
         if size < whole {
             self.flags |= msg::CTRUNC;
         }
-        let head = [size as u64, (kind as u64) << 32 | SOL_SOCKET as u64];
+        let head = [size as u64, (kind as u64) << 32 | level as u64];
         UserPtr::<[u64; 2]>::new(self.at)
             .write(&head)
             .map_err(fault)?;
@@ -277,13 +294,10 @@ impl Writer {
 }
 
 fn receive_one(file: &FileRef, at: u64, flags: u32) -> Result<u64, Errno> {
-    if flags & msg::OOB != 0 {
-        return Err(Errno::EOPNOTSUPP);
-    }
     let header = Header::read(at)?;
     let mut buf = header.buffer()?;
     let socket = of(file)?;
-    let got = socket.receive(&mut buf, how(file, flags))?;
+    let got = receive(file, &mut buf, flags)?;
     let n = count(socket, &got, flags);
     let mut out = Writer {
         at: header.control,
@@ -295,11 +309,15 @@ fn receive_one(file: &FileRef, at: u64, flags: u32) -> Result<u64, Errno> {
         out.flags |= msg::TRUNC;
     }
     if let Some((kind, parts)) = option::stamp(socket, got.stamp) {
-        out.put(kind, parts.map(u64::to_ne_bytes).as_flattened())?;
+        out.put((SOL_SOCKET, kind), parts.map(u64::to_ne_bytes).as_flattened())?;
     }
     if let Some(ids) = got.ids {
         let words = [ids.pid, ids.uid, ids.gid].map(u32::to_ne_bytes);
-        out.put(SCM_CREDENTIALS, words.as_flattened())?;
+        out.put((SOL_SOCKET, SCM_CREDENTIALS), words.as_flattened())?;
+    }
+    for note in &got.notes {
+        let (data, len) = &note.data;
+        out.put((note.level, note.kind), &data[..*len])?;
     }
     if !got.files.is_empty() {
         out.put_files(got.files, flags & msg::CMSG_CLOEXEC != 0)?;

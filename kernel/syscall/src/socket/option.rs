@@ -1,10 +1,10 @@
-//! setsockopt(2) and getsockopt(2) at the level SOL_SOCKET.
+//! setsockopt(2) and getsockopt(2). The options of the level SOL_SOCKET are here, those of others with their families.
 
 use cred::Cap;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use net::Socket;
-use net::socket::Type;
+use net::socket::{OPTION, Type};
 use task::current::current;
 use task::time::realtime_ns;
 
@@ -65,7 +65,12 @@ pub fn set(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     if a.int(1) != SOL_SOCKET {
-        return Err(Errno::EOPNOTSUPP);
+        let (mut value, n) = ([0; 4], (len as usize).min(4));
+        if n > 0 && IoBuf::user(at, n).take(&mut value[..n]).map_err(fault)? < n {
+            return Err(Errno::EFAULT);
+        }
+        socket.set_option(a.int(1), option, &value[..n])?;
+        return Ok(0);
     }
     if len < size_of::<i32>() as i32 {
         return Err(Errno::EINVAL);
@@ -85,7 +90,7 @@ pub fn set(a: &mut Args) -> Result<u64, Errno> {
             let bytes = value as u32 as usize;
             match option {
                 so::SNDBUF | so::SNDBUFFORCE => socket.set_send_limit(bytes),
-                _ => socket.options().set_receive_buffer(bytes),
+                _ => socket.set_receive_limit(bytes),
             }
         }
         so::LINGER => {
@@ -93,7 +98,10 @@ pub fn set(a: &mut Args) -> Result<u64, Errno> {
             let [on, seconds] = UserPtr::<[i32; 2]>::new(at).read().map_err(fault)?;
             socket.options().set_linger(on != 0, seconds as u32);
         }
-        so::PASSCRED => socket.show_ids(value != 0),
+        so::PASSCRED => {
+            socket.shows_ids().ok_or(Errno::EOPNOTSUPP)?;
+            socket.show_ids(value != 0);
+        }
         so::TIMESTAMP | so::TIMESTAMPNS | so::TIMESTAMP_NEW | so::TIMESTAMPNS_NEW => {
             // As in Linux, they replace one another, and any of them turns all off.
             let options = socket.options();
@@ -132,17 +140,20 @@ fn timeout([seconds, micros]: [i64; 2]) -> Result<u64, Errno> {
 pub fn get(a: &mut Args) -> Result<u64, Errno> {
     let file = file_of(a.int(0))?;
     let socket = of(&file)?;
-    if a.int(1) != SOL_SOCKET {
-        return Err(Errno::EOPNOTSUPP);
-    }
     let len_at = UserPtr::<i32>::new(a.get(4));
     let room = usize::try_from(len_at.read().map_err(fault)?).map_err(|_| Errno::EINVAL)?;
-    let mut words = [0; 4];
-    let count = value(socket, a.uint(2), &mut words)?;
-    let bytes = words.map(i32::to_ne_bytes);
-    let n = (4 * count).min(room);
+    let mut bytes = [0; OPTION];
+    let len = if a.int(1) == SOL_SOCKET {
+        let mut words = [0; 4];
+        let count = value(socket, a.uint(2), &mut words)?;
+        bytes[..16].copy_from_slice(words.map(i32::to_ne_bytes).as_flattened());
+        4 * count
+    } else {
+        socket.option(a.int(1), a.uint(2), &mut bytes)?
+    };
+    let n = len.min(room);
     let mut out = IoBuf::user(a.get(3), n);
-    if n > 0 && out.put(&bytes.as_flattened()[..n]).map_err(fault)? < n {
+    if n > 0 && out.put(&bytes[..n]).map_err(fault)? < n {
         return Err(Errno::EFAULT);
     }
     len_at.write(&(n as i32)).map_err(fault)?;
@@ -158,7 +169,7 @@ fn value(socket: &dyn Socket, option: u32, out: &mut [i32; 4]) -> Result<usize, 
     out[0] = match option {
         so::TYPE => socket.kind() as i32,
         so::DOMAIN => socket.domain() as i32,
-        so::PROTOCOL => 0,
+        so::PROTOCOL => socket.protocol() as i32,
         so::ERROR => socket
             .take_error()
             .map_or(0, |e| i32::from(Errno::from(e).get())),

@@ -1,0 +1,15 @@
+//! Sockets of the internet, over the loopback interface. The page `doc/inet.md` has the guarantees and the protocols.
+//!
+//! - [`endpoint`] has addresses, [`ports`] says who has which, [`option`] and [`settings`] what can be set;
+//! - [`pair`] is a connection of TCP, [`tcp`] its sockets, `stream` their sends and receives;
+//! - [`datagram`] is UDP.
+
+mod base;
+pub mod datagram;
+pub mod endpoint;
+pub mod option;
+pub mod pair;
+pub mod ports;
+pub mod settings;
+mod stream;
+pub mod tcp;

@@ -1,0 +1,488 @@
+//! Who has which port, for each protocol.
+//!
+//! Guarantee: two sockets share a port only if their addresses do not meet, or both allow it. A packet and a connect find the socket whose
+//! address, and peer, say most; sockets that share a port by SO_REUSEPORT get their part each.
+//!
+//! Mechanism: shards by port. A shard's lock is held for binds, connects and closes on its ports, and for the look-up of a listener or of a
+//! datagram's receiver; never to send on a connection. A datagram socket keeps what a look-up has found while the shard's generation stays.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
+
+use cred::{MemoryCharge, Payer};
+use ksync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use ksync::{Spin, SpinGuard};
+use task::current::current;
+use task::time::monotonic_ns;
+
+use super::datagram::Receiver;
+use super::endpoint::{Endpoint, Family, Ip};
+use super::pair::{Pair, TcpListener};
+use super::settings;
+use crate::error::{Result, SocketError};
+
+ksync::lock_class!(pub PortLock, "ports", rank = 84);
+
+/// Shards of a protocol's ports.
+const SHARDS: usize = 256;
+/// Ends of connections that a shard remembers.
+const WAITS: usize = 64;
+/// How long it does: Linux's TIME_WAIT.
+const WAIT_NS: u64 = 60_000_000_000;
+
+/// A protocol with ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// What a port belongs to.
+#[derive(Clone)]
+pub enum Owner {
+    /// A TCP socket that neither listens nor is connected.
+    Idle,
+    /// A listener.
+    Listener(Arc<TcpListener>),
+    /// One side of a connection.
+    Side(Arc<Pair>, usize),
+    /// A UDP socket.
+    Receiver(Arc<Receiver>),
+}
+
+/// What is known of a socket that has a port.
+#[derive(Clone)]
+pub struct Entry {
+    /// The socket's family.
+    pub family: Family,
+    /// Its address, which may be that of all.
+    pub ip: Ip,
+    /// The address of all of IPv6 does not stand for those of IPv4.
+    pub only_v6: bool,
+    /// SO_REUSEADDR.
+    pub reuse: bool,
+    /// SO_REUSEPORT.
+    pub share: bool,
+    /// The user.
+    pub uid: u32,
+    /// What it is.
+    pub owner: Owner,
+}
+
+/// Where a socket is in the table: its port, its peer, and its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The port.
+    pub port: u16,
+    /// To what it is connected.
+    pub remote: Option<Endpoint>,
+    /// The inode's number.
+    pub ino: u64,
+}
+
+/// Bytes of an entry.
+pub const BYTES: usize = 2 * (size_of::<Entry>() + size_of::<Place>());
+
+/// The end of one side of a connection.
+#[derive(Clone, Copy)]
+pub struct Ended {
+    /// This side.
+    pub local: Endpoint,
+    /// The other.
+    pub remote: Endpoint,
+    /// Its family.
+    pub family: Family,
+    /// SO_REUSEADDR.
+    pub reuse: bool,
+    /// Whether the other side has ended, too: TIME_WAIT, else FIN_WAIT2.
+    pub over: bool,
+    /// The user.
+    pub payer: Payer,
+}
+
+/// An end that is remembered, because this side has ended first.
+struct Wait {
+    end: Ended,
+    until: u64,
+    _charge: MemoryCharge,
+}
+
+#[derive(Default)]
+struct Bucket {
+    entries: BTreeMap<Place, Entry>,
+    waits: VecDeque<Wait>,
+}
+
+/// A shard.
+struct Shard {
+    bucket: Spin<Bucket, PortLock>,
+    /// How often a socket has begun or ceased to be found here. Atomic; changed with the lock held.
+    generation: AtomicU64,
+}
+
+impl Shard {
+    const fn new() -> Shard {
+        Shard {
+            bucket: Spin::new(Bucket {
+                entries: BTreeMap::new(),
+                waits: VecDeque::new(),
+            }),
+            generation: AtomicU64::new(0),
+        }
+    }
+}
+
+hal::machine_static! {
+    static TCP: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
+    static UDP: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
+}
+
+fn shards(protocol: Protocol) -> &'static [Shard; SHARDS] {
+    match protocol {
+        Protocol::Tcp => &TCP,
+        Protocol::Udp => &UDP,
+    }
+}
+
+fn shard(protocol: Protocol, port: u16) -> &'static Shard {
+    &shards(protocol)[usize::from(port) % SHARDS]
+}
+
+/// All places of a port with this peer.
+fn at(port: u16, remote: Option<Endpoint>) -> RangeInclusive<Place> {
+    let place = |ino| Place { port, remote, ino };
+    place(0)..=place(u64::MAX)
+}
+
+/// All places of a port.
+fn all(port: u16) -> RangeInclusive<Place> {
+    let last = Endpoint {
+        ip: Ip([255; 16]),
+        port: u16::MAX,
+    };
+    *at(port, None).start()..=*at(port, Some(last)).end()
+}
+
+impl Entry {
+    /// Whether packets to `ip` are for it.
+    fn covers(&self, ip: Ip) -> bool {
+        let v4 = ip.as_v4().is_some();
+        self.ip == ip || self.ip == Ip::ANY4 && v4 || self.ip == Ip::ANY6 && !(self.only_v6 && v4)
+    }
+
+    fn meets(&self, other: &Entry) -> bool {
+        self.covers(other.ip) || other.covers(self.ip)
+    }
+
+    fn shares_with(&self, other: &Entry) -> bool {
+        self.share && other.share && self.uid == other.uid
+    }
+
+    fn listens(&self) -> bool {
+        matches!(self.owner, Owner::Listener(_))
+    }
+
+    /// Whether both may have the port. A listener shares it only by SO_REUSEPORT.
+    fn may_join(&self, other: &Entry) -> bool {
+        !self.meets(other)
+            || self.shares_with(other)
+            || self.reuse && other.reuse && !other.listens()
+    }
+}
+
+impl Bucket {
+    /// Whether `new` may have this port. `fresh`: the kernel chooses it for a connect, for which the end of an older connection is no obstacle.
+    fn is_free(&self, port: u16, new: &Entry, fresh: bool) -> bool {
+        let joins = self.entries.range(all(port)).all(|(_, e)| new.may_join(e));
+        joins && (fresh || !self.waits.iter().any(|w| w.forbids(port, new)))
+    }
+
+    /// Forgets ends that are over.
+    fn tidy(&mut self) {
+        if self.waits.is_empty() {
+            return;
+        }
+        let now = monotonic_ns();
+        self.waits.retain(|w| w.until > now);
+    }
+
+    /// The entry without a peer, among those that `suits` accepts, that says most about packets to `to`.
+    fn best(&self, to: Endpoint, from: Endpoint, suits: impl Fn(&Entry) -> bool) -> Option<&Entry> {
+        let score = |e: &Entry| (e.ip == to.ip, e.family == Family::V4);
+        let found = || {
+            let all = self.entries.range(at(to.port, None)).map(|(_, e)| e);
+            all.filter(|e| e.covers(to.ip) && suits(e))
+        };
+        let top = found().map(score).max()?;
+        let equal = || found().filter(|e| score(e) == top);
+        let sharing = equal().filter(|e| e.share).count();
+        match sharing {
+            0 => equal().last(),
+            n => equal().filter(|e| e.share).nth(choice(from) % n),
+        }
+    }
+}
+
+/// The part of sharing sockets that a peer belongs to.
+fn choice(from: Endpoint) -> usize {
+    let ip = from
+        .ip
+        .0
+        .iter()
+        .fold(0u32, |h, &b| h.rotate_left(5) ^ u32::from(b));
+    let mixed = (ip ^ u32::from(from.port)).wrapping_mul(0x9e37_79b1);
+    (mixed >> 16) as usize
+}
+
+impl Wait {
+    fn is_of(&self, local: Endpoint, remote: Endpoint) -> bool {
+        (self.end.local, self.end.remote) == (local, remote)
+    }
+
+    fn forbids(&self, port: u16, new: &Entry) -> bool {
+        let end = &self.end;
+        end.local.port == port && new.covers(end.local.ip) && !(end.reuse && new.reuse)
+    }
+}
+
+/// Gives `port` to a socket. The caller has waited for memory.
+///
+/// # Errors
+/// `AddressInUse`.
+pub fn bind(protocol: Protocol, port: u16, ino: u64, entry: Entry) -> Result<Place> {
+    take(protocol, port, ino, entry, false)
+}
+
+fn take(protocol: Protocol, port: u16, ino: u64, entry: Entry, fresh: bool) -> Result<Place> {
+    let shard = shard(protocol, port);
+    let mut bucket = shard.bucket.lock();
+    bucket.tidy();
+    if !bucket.is_free(port, &entry, fresh) {
+        return Err(SocketError::AddressInUse);
+    }
+    let place = Place {
+        port,
+        remote: None,
+        ino,
+    };
+    bucket.entries.insert(place, entry);
+    shard.generation.fetch_add(1, Release);
+    Ok(place)
+}
+
+/// Gives a free port to a socket, `fresh` if that is about to connect. The caller has waited for memory.
+///
+/// # Errors
+/// `AddressInUse` if there is none.
+pub fn bind_any(protocol: Protocol, ino: u64, entry: &Entry, fresh: bool) -> Result<Place> {
+    let (first, last) = settings::port_range();
+    let count = u32::from(last - first) + 1;
+    let seed = (monotonic_ns() >> 6) as u32 ^ current().tid() << 8;
+    let start = seed.wrapping_mul(0x9e37_79b1) >> 8;
+    for i in 0..count {
+        let port = first + (start.wrapping_add(i) % count) as u16;
+        // Two sockets that share a port by SO_REUSEADDR ask for it: one that is chosen is nobody else's.
+        let alone = Entry {
+            reuse: false,
+            share: false,
+            ..entry.clone()
+        };
+        let shard = shard(protocol, port);
+        let mut bucket = shard.bucket.lock();
+        bucket.tidy();
+        if bucket.is_free(port, &alone, fresh) {
+            drop(bucket);
+            match take(protocol, port, ino, entry.clone(), fresh) {
+                Err(SocketError::AddressInUse) => {}
+                taken => return taken,
+            }
+        }
+    }
+    Err(SocketError::AddressInUse)
+}
+
+/// Makes a socket a listener.
+///
+/// # Errors
+/// `AddressInUse` if another one listens there.
+pub fn listen(place: Place, entry: Entry) -> Result<()> {
+    let shard = shard(Protocol::Tcp, place.port);
+    let mut bucket = shard.bucket.lock();
+    let mut others = bucket.entries.range(at(place.port, None));
+    if others.any(|(p, e)| *p != place && e.listens() && e.meets(&entry) && !e.shares_with(&entry))
+    {
+        return Err(SocketError::AddressInUse);
+    }
+    let old = bucket.entries.insert(place, entry);
+    drop(bucket);
+    drop(old);
+    Ok(())
+}
+
+/// Adds a socket that is connected to `remote`, whose port it may share with others. The caller has waited for memory.
+///
+/// # Errors
+/// `NotAvailable` if a socket of TCP is connected so.
+pub fn join(
+    protocol: Protocol,
+    port: u16,
+    remote: Endpoint,
+    ino: u64,
+    entry: Entry,
+) -> Result<Place> {
+    let bucket = shard(protocol, port).bucket.lock();
+    let mut same = bucket.entries.range(at(port, Some(remote)));
+    if protocol == Protocol::Tcp && same.any(|(_, e)| e.ip == entry.ip) {
+        return Err(SocketError::NotAvailable);
+    }
+    Ok(add(protocol, bucket, port, remote, ino, entry))
+}
+
+/// Adds a socket that was accepted from `remote`. The caller has waited for memory.
+pub fn join_accepted(port: u16, remote: Endpoint, ino: u64, entry: Entry) -> Place {
+    // A client that is closed may have left its port to another while its server is not closed yet: both are here.
+    let bucket = shard(Protocol::Tcp, port).bucket.lock();
+    add(Protocol::Tcp, bucket, port, remote, ino, entry)
+}
+
+fn add(
+    protocol: Protocol,
+    mut bucket: SpinGuard<'_, Bucket, PortLock>,
+    port: u16,
+    remote: Endpoint,
+    ino: u64,
+    entry: Entry,
+) -> Place {
+    let local = Endpoint { ip: entry.ip, port };
+    bucket.waits.retain(|w| !w.is_of(local, remote));
+    let place = Place {
+        port,
+        remote: Some(remote),
+        ino,
+    };
+    bucket.entries.insert(place, entry);
+    shard(protocol, port).generation.fetch_add(1, Release);
+    place
+}
+
+/// Adds a socket once more that was connected, and is no more, without its peer. The caller has waited for memory.
+pub fn restore(protocol: Protocol, old: Place, entry: Entry) -> Place {
+    let shard = shard(protocol, old.port);
+    let place = Place {
+        remote: None,
+        ..old
+    };
+    shard.bucket.lock().entries.insert(place, entry);
+    shard.generation.fetch_add(1, Release);
+    place
+}
+
+/// Takes a socket out of the table.
+pub fn release(protocol: Protocol, place: Place) {
+    let shard = shard(protocol, place.port);
+    let mut bucket = shard.bucket.lock();
+    let old = bucket.entries.remove(&place);
+    shard.generation.fetch_add(1, Release);
+    drop(bucket);
+    drop(old);
+}
+
+/// The listener that a connect from `from` to `to` meets.
+pub fn listener(to: Endpoint, from: Endpoint) -> Option<Arc<TcpListener>> {
+    let bucket = shard(Protocol::Tcp, to.port).bucket.lock();
+    match &bucket.best(to, from, Entry::listens)?.owner {
+        Owner::Listener(listener) => Some(listener.clone()),
+        _ => None,
+    }
+}
+
+/// How often the sockets of this port, among others, have changed.
+pub fn generation(protocol: Protocol, port: u16) -> u64 {
+    shard(protocol, port).generation.load(Acquire)
+}
+
+/// The UDP socket that a packet from `from` to `to` is for, and the generation in which it is.
+pub fn receiver(to: Endpoint, from: Endpoint) -> (u64, Option<Arc<Receiver>>) {
+    let shard = shard(Protocol::Udp, to.port);
+    let bucket = shard.bucket.lock();
+    let generation = shard.generation.load(Acquire);
+    let mut joined = bucket.entries.range(at(to.port, Some(from)));
+    let entry = joined.find(|(_, e)| e.covers(to.ip)).map(|(_, e)| e);
+    let found = match entry.or_else(|| bucket.best(to, from, |_| true)) {
+        Some(Entry {
+            owner: Owner::Receiver(receiver),
+            ..
+        }) => Some(receiver.clone()),
+        _ => None,
+    };
+    (generation, found)
+}
+
+/// Remembers the end of a connection for a minute, as Linux does; the oldest are forgotten if there are too many.
+pub fn remember(end: Ended) {
+    if mem::admit_process().is_err() {
+        return;
+    }
+    let mut bucket = shard(Protocol::Tcp, end.local.port).bucket.lock();
+    bucket.tidy();
+    bucket.waits.retain(|w| !w.is_of(end.local, end.remote));
+    if bucket.waits.len() >= WAITS {
+        bucket.waits.pop_front();
+    }
+    if bucket.waits.try_reserve(1).is_err() {
+        return;
+    }
+    bucket.waits.push_back(Wait {
+        end,
+        until: monotonic_ns().saturating_add(WAIT_NS),
+        _charge: MemoryCharge::new(end.payer, 2 * size_of::<Wait>()),
+    });
+}
+
+/// Forgets the end of a connection, which was reset.
+pub fn forget(local: Endpoint, remote: Endpoint) {
+    let mut bucket = shard(Protocol::Tcp, local.port).bucket.lock();
+    bucket.waits.retain(|w| !w.is_of(local, remote));
+}
+
+/// Forgets all ends of connections, before memory is accounted for.
+pub fn drain() {
+    for shard in shards(Protocol::Tcp) {
+        let waits = core::mem::take(&mut shard.bucket.lock().waits);
+        drop(waits);
+    }
+}
+
+/// Calls `f` with all sockets of a protocol that have a port, with no lock held. One that is made or closed meanwhile may be missing. Without
+/// memory for a copy of a shard, that one is left out.
+pub fn each(protocol: Protocol, mut f: impl FnMut(&Place, &Entry)) {
+    for shard in shards(protocol) {
+        let mut all: Vec<(Place, Entry)> = Vec::new();
+        let bucket = shard.bucket.lock();
+        if all.try_reserve(bucket.entries.len()).is_ok() {
+            let entries = bucket.entries.iter();
+            all.extend(entries.map(|(place, entry)| (*place, entry.clone())));
+        }
+        drop(bucket);
+        all.iter().for_each(|(place, entry)| f(place, entry));
+    }
+}
+
+/// Calls `f` with all ends of connections, and the nanoseconds for which each is remembered. As [`each`].
+pub fn each_wait(mut f: impl FnMut(&Ended, u64)) {
+    let now = monotonic_ns();
+    for shard in shards(Protocol::Tcp) {
+        let mut all: Vec<(Ended, u64)> = Vec::new();
+        let bucket = shard.bucket.lock();
+        if all.try_reserve(bucket.waits.len()).is_ok() {
+            let left = bucket.waits.iter().filter(|w| w.until > now);
+            all.extend(left.map(|w| (w.end, w.until - now)));
+        }
+        drop(bucket);
+        all.iter().for_each(|(end, left)| f(end, *left));
+    }
+}

@@ -1,0 +1,544 @@
+//! Sockets of TCP: names, listeners and connects. `stream` has their sends and receives.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use ksync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use ksync::{Once, Spin};
+use task::current::current;
+use task::park::{Deadline, Interruptible, ParkError, Step, park};
+use task::wait::Waiter;
+use vfs::error::FsError;
+
+use super::base::Base;
+use super::endpoint::{AF_UNSPEC, Endpoint, Family, Ip};
+use super::pair::{CLIENT, End, Pair, SERVER, State, TcpListener};
+use super::ports::{self, Owner, Place, Protocol};
+use super::settings;
+use crate::accept::{AcceptQueue, Added};
+use crate::address::{Type, family};
+use crate::error::{Result, SocketError};
+use crate::inbox::{self, Inbox};
+use crate::local::LinkLock;
+use crate::option::{Options, SEND_DEFAULT};
+use crate::socket::Accepted;
+use crate::wait;
+
+/// How far connect(2) has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Not called, or failed.
+    Unconnected,
+    /// It was, and has not told its result yet.
+    Connecting,
+    /// It has succeeded.
+    Connected,
+}
+
+/// What the lock of a link guards.
+pub(super) struct Link {
+    /// Where the socket is in the table of ports.
+    pub place: Option<Place>,
+    /// Its address.
+    pub local: Endpoint,
+    /// The address that bind(2) has said, and whether it has chosen the port: both stay if a connect fails.
+    bound: Ip,
+    chosen: bool,
+    pub phase: Phase,
+    /// What a client that is late waits for.
+    pub late: Option<(Arc<Pair>, Arc<TcpListener>)>,
+}
+
+/// A side of a connection.
+pub(super) struct Side {
+    pub pair: Arc<Pair>,
+    pub at: usize,
+}
+
+impl Side {
+    /// What the other side receives from.
+    pub fn peer(&self) -> &Inbox {
+        &self.pair.end(1 - self.at).inbox
+    }
+
+    /// Its state.
+    pub fn state(&self) -> State {
+        self.pair.state(self.at)
+    }
+}
+
+/// A socket of TCP.
+pub struct TcpSocket {
+    pub(super) base: Base,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) link: Spin<Link, LinkLock>,
+    /// Set under the link's lock.
+    side: Once<Side>,
+    pub(super) listener: Once<Arc<TcpListener>>,
+    /// The socket itself writes no more. Atomic.
+    pub(super) send_shut: AtomicBool,
+    /// What it may have sent, and nobody received. Atomic.
+    pub(super) send_limit: AtomicUsize,
+}
+
+/// Bytes of a socket's objects, but for the inbox, which is charged with what is in it.
+const OBJECTS: usize = size_of::<TcpSocket>() + 2 * size_of::<usize>();
+
+impl TcpSocket {
+    /// A socket that is not connected. May wait for memory.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn new(family: Family) -> Result<TcpSocket> {
+        mem::admit_process()?;
+        let inbox = Arc::new(Inbox::stream(current().payer(), SEND_DEFAULT));
+        Ok(Self::with(family, inbox))
+    }
+
+    fn with(family: Family, inbox: Arc<Inbox>) -> TcpSocket {
+        TcpSocket {
+            base: Base::new(family, Type::Stream, OBJECTS + inbox::BYTES),
+            inbox,
+            link: Spin::new(Link {
+                place: None,
+                local: Endpoint {
+                    ip: family.any(),
+                    port: 0,
+                },
+                bound: family.any(),
+                chosen: false,
+                phase: Phase::Unconnected,
+                late: None,
+            }),
+            side: Once::new(),
+            listener: Once::new(),
+            send_shut: AtomicBool::new(false),
+            send_limit: AtomicUsize::new(SEND_DEFAULT),
+        }
+    }
+
+    /// Its side of a connection, if it is connected, or was.
+    #[inline]
+    pub(super) fn side(&self) -> Option<&Side> {
+        self.side.get().or_else(|| self.look_for_answer())
+    }
+
+    /// Looks whether a client that was late is connected now, or was refused.
+    fn look_for_answer(&self) -> Option<&Side> {
+        let mut link = self.link.lock();
+        let (pair, _) = link.late.as_ref()?;
+        let (connected, refused) = (pair.is_connected(), pair.is_refused());
+        if !connected && !refused {
+            return None;
+        }
+        let late = link.late.take();
+        if let (Some((pair, _)), true) = (&late, connected) {
+            let pair = pair.clone();
+            let _ = self.side.set(Side { pair, at: CLIENT });
+        }
+        drop(link);
+        if !connected {
+            self.give_up_place();
+        }
+        drop(late);
+        self.side.get()
+    }
+
+    /// A connect has failed: the socket has the address and the port that bind(2) has chosen, or none.
+    fn give_up_place(&self) {
+        let (place, bound, chosen) = {
+            let link = self.link.lock();
+            (link.place, link.bound, link.chosen)
+        };
+        let Some(place) = place else {
+            return;
+        };
+        let kept = match place.remote {
+            _ if !chosen => None,
+            None => Some(place),
+            Some(_) => {
+                let entry = self.base.entry(bound, Owner::Idle);
+                Some(ports::restore(Protocol::Tcp, place, entry))
+            }
+        };
+        {
+            let mut link = self.link.lock();
+            link.place = kept;
+            link.local = Endpoint {
+                ip: bound,
+                port: kept.map_or(0, |place| place.port),
+            };
+        }
+        if kept != Some(place) {
+            ports::release(Protocol::Tcp, place);
+        }
+    }
+
+    /// The state, as Linux numbers it.
+    pub fn state(&self) -> State {
+        match self.side() {
+            Some(side) => side.state(),
+            None if self.listener.get().is_some() => State::Listen,
+            None if self.link.lock().late.is_some() => State::SynSent,
+            None => State::Close,
+        }
+    }
+
+    pub(super) fn bind(&self, raw: &[u8]) -> Result<()> {
+        let to = self.base.to_bind(raw)?;
+        let one = self.base.binding.lock();
+        {
+            let link = self.link.lock();
+            if link.place.is_some() || link.phase != Phase::Unconnected {
+                return Err(FsError::Invalid.into());
+            }
+        }
+        self.take_port(to, true)?;
+        drop(one);
+        Ok(())
+    }
+
+    /// Called with the lock of bindings held.
+    fn take_port(&self, to: Endpoint, chosen: bool) -> Result<Place> {
+        let entry = self.base.entry(to.ip, Owner::Idle);
+        let place = self.base.take_port(Protocol::Tcp, to.port, entry)?;
+        let mut link = self.link.lock();
+        link.place = Some(place);
+        link.local = Endpoint {
+            ip: to.ip,
+            port: place.port,
+        };
+        link.bound = to.ip;
+        link.chosen = chosen;
+        Ok(place)
+    }
+
+    pub(super) fn listen(&self, backlog: usize) -> Result<()> {
+        let backlog = backlog.min(settings::max_backlog() as usize);
+        let one = self.base.binding.lock();
+        if let Some(listener) = self.listener.get() {
+            // One that was shut down listens no more.
+            self.link.lock().place.ok_or(FsError::Invalid)?;
+            listener.queue.set_backlog(backlog, ());
+            return Ok(());
+        }
+        let (phase, place, local) = {
+            let link = self.link.lock();
+            (link.phase, link.place, link.local)
+        };
+        if phase != Phase::Unconnected {
+            return Err(FsError::Invalid.into());
+        }
+        let place = match place {
+            Some(place) => place,
+            None => self.take_port(local, false)?,
+        };
+        mem::admit_process()?;
+        let mut entry = self.base.entry(local.ip, Owner::Idle);
+        let listener = Arc::new(TcpListener {
+            queue: AcceptQueue::new(backlog, ()),
+            family: self.base.family,
+            reuse: entry.reuse,
+            send_limit: self.send_limit.load(Relaxed),
+            payer: self.base.payer,
+        });
+        entry.owner = Owner::Listener(listener.clone());
+        ports::listen(place, entry)?;
+        let _ = self.listener.set(listener);
+        drop(one);
+        self.base.changes.wake_all();
+        Ok(())
+    }
+
+    pub(super) fn accept(&self, nonblocking: bool) -> Result<Accepted> {
+        let listener = self.listener.get().ok_or(FsError::Invalid)?;
+        mem::admit_process()?;
+        let deadline = self.base.options.deadline(false);
+        let pair = wait::accept(&listener.queue, nonblocking, deadline)?;
+        let (end, other) = (pair.end(SERVER), pair.end(CLIENT).at);
+        let socket = Self::with(self.base.family, end.inbox.clone());
+        socket.base.options.inherit(&self.base.options);
+        socket.base.inet.inherit(&self.base.inet);
+        socket.send_limit.store(listener.send_limit, Relaxed);
+        let entry = socket
+            .base
+            .entry(end.at.ip, Owner::Side(pair.clone(), SERVER));
+        let place = ports::join_accepted(end.at.port, other, socket.base.ino, entry);
+        {
+            let mut link = socket.link.lock();
+            link.place = Some(place);
+            link.local = end.at;
+            link.phase = Phase::Connected;
+        }
+        let _ = socket.side.set(Side { pair, at: SERVER });
+        Ok(Accepted {
+            peer: other.address(self.base.family),
+            socket: Box::new(socket),
+        })
+    }
+
+    pub(super) fn connect(&self, raw: &[u8], nonblocking: bool) -> Result<()> {
+        let one = self.base.binding.lock();
+        self.side();
+        if family(raw).ok_or(FsError::Invalid)? == AF_UNSPEC {
+            return self.disconnect();
+        }
+        let to = Endpoint::parse(self.base.family, raw, false)?;
+        let phase = self.link.lock().phase;
+        match phase {
+            Phase::Connected => return Err(SocketError::IsConnected),
+            Phase::Connecting => {}
+            Phase::Unconnected if self.listener.get().is_some() => {
+                return Err(SocketError::IsConnected);
+            }
+            Phase::Unconnected => {
+                self.begin(to)?;
+                if nonblocking {
+                    // As in Linux, also if it is connected, or refused, already.
+                    return Err(SocketError::InProgress);
+                }
+            }
+        }
+        drop(one);
+        self.finish_connect(nonblocking)
+    }
+
+    /// connect(2) to no address.
+    fn disconnect(&self) -> Result<()> {
+        if self.side().is_some() || self.listener.get().is_some() {
+            return Err(FsError::NotSupported.into());
+        }
+        let mut link = self.link.lock();
+        if link.late.is_some() {
+            return Err(FsError::NotSupported.into());
+        }
+        link.phase = Phase::Unconnected;
+        drop(link);
+        self.inbox.take_error();
+        Ok(())
+    }
+
+    /// Takes a port, and finds the listener. Afterwards the socket is connected, late or refused, which [`finish_connect`](Self::finish_connect)
+    /// tells. Called with the lock of bindings held.
+    fn begin(&self, to: Endpoint) -> Result<()> {
+        mem::admit_process()?;
+        let local = self.link.lock().local;
+        let to = self.base.to_reach(to, local.ip)?;
+        let place = self.link.lock().place;
+        let ip = if local.ip.is_any() {
+            to.ip.source()
+        } else {
+            local.ip
+        };
+        let place = match place {
+            Some(place) => place,
+            None => self.take_any(local)?,
+        };
+        let at = Endpoint {
+            ip,
+            port: place.port,
+        };
+        let Some(listener) = ports::listener(to, at) else {
+            self.refuse(FsError::ConnectionRefused);
+            return Ok(());
+        };
+        let pair = Arc::new(self.pair_with(at, to, &listener));
+        let entry = self.base.entry(ip, Owner::Side(pair.clone(), CLIENT));
+        let joined = ports::join(Protocol::Tcp, at.port, to, self.base.ino, entry)?;
+        ports::release(Protocol::Tcp, place);
+        {
+            let mut link = self.link.lock();
+            link.place = Some(joined);
+            link.local = at;
+        }
+        self.inbox.set_limit(listener.send_limit);
+        let added = listener.queue.add_or_wait(|added| {
+            if added == Added::Connected {
+                pair.set_connected();
+            }
+            Ok(pair.clone())
+        });
+        match added {
+            Ok(_) => {
+                self.inbox.set_payer(listener.payer);
+                let mut link = self.link.lock();
+                link.phase = Phase::Connecting;
+                link.late = Some((pair, listener));
+                drop(link);
+                self.base.changes.wake_all();
+                Ok(())
+            }
+            Err(SocketError::File(e)) => {
+                self.refuse(e);
+                Ok(())
+            }
+            Err(e) => {
+                self.refuse(FsError::ConnectionRefused);
+                self.link.lock().phase = Phase::Unconnected;
+                self.inbox.take_error();
+                Err(e)
+            }
+        }
+    }
+
+    /// Takes a port for a connect.
+    fn take_any(&self, local: Endpoint) -> Result<Place> {
+        let entry = self.base.entry(local.ip, Owner::Idle);
+        let place = ports::bind_any(Protocol::Tcp, self.base.ino, &entry, true);
+        let place = place.map_err(|_| SocketError::NotAvailable)?;
+        let mut link = self.link.lock();
+        link.place = Some(place);
+        link.local.port = place.port;
+        Ok(place)
+    }
+
+    fn pair_with(&self, at: Endpoint, to: Endpoint, listener: &TcpListener) -> Pair {
+        let limit = self.send_limit.load(Relaxed);
+        let client = End {
+            inbox: self.inbox.clone(),
+            at,
+            family: self.base.family,
+            reuse: self.base.entry(at.ip, Owner::Idle).reuse,
+            payer: self.base.payer,
+        };
+        let server = End {
+            inbox: Arc::new(Inbox::stream(self.base.payer, limit)),
+            at: to,
+            family: listener.family,
+            reuse: listener.reuse,
+            payer: listener.payer,
+        };
+        Pair::new(client, server)
+    }
+
+    /// A connect that has begun has failed.
+    fn refuse(&self, error: FsError) {
+        self.link.lock().phase = Phase::Connecting;
+        self.give_up_place();
+        self.inbox.set_error(error);
+        self.base.changes.wake_all();
+    }
+
+    /// Waits until a connect that has begun is over, and tells its result.
+    fn finish_connect(&self, nonblocking: bool) -> Result<()> {
+        let late = match self.side() {
+            Some(_) => None,
+            None => self.late(),
+        };
+        if let Some(pair) = late {
+            if nonblocking {
+                return Err(SocketError::Already);
+            }
+            self.wait_for(&pair)?;
+        }
+        let connected = self.side().is_some();
+        let mut link = self.link.lock();
+        link.phase = match connected {
+            true => Phase::Connected,
+            false => Phase::Unconnected,
+        };
+        drop(link);
+        if connected {
+            return Ok(());
+        }
+        let error = self.inbox.take_error().map(SocketError::File);
+        Err(error.unwrap_or(SocketError::Aborted))
+    }
+
+    /// What a client that is late waits for.
+    pub(super) fn late(&self) -> Option<Arc<Pair>> {
+        let link = self.link.lock();
+        link.late.as_ref().map(|(pair, _)| pair.clone())
+    }
+
+    /// Waits until a client that is late is connected, or refused. The connect goes on if the wait ends before.
+    pub(super) fn wait_for(&self, pair: &Arc<Pair>) -> Result<()> {
+        let deadline = self.base.options.deadline(true);
+        let mut pair = pair.clone();
+        park(&mut pair, deadline, Interruptible::Yes, wait_step).map_err(|e| match (e, deadline) {
+            (ParkError::Timeout, _) => SocketError::InProgress,
+            (ParkError::Signal, Deadline::Never) => FsError::Interrupted.into(),
+            (ParkError::Signal, _) => SocketError::InterruptedForGood,
+        })
+    }
+
+    pub(super) fn shutdown(&self, reads: bool, writes: bool) -> Result<()> {
+        let result = match (self.side(), self.listener.get()) {
+            (Some(side), _) if side.state() == State::Close => Err(FsError::NotConnected.into()),
+            (Some(_), _) => Ok(()),
+            (None, Some(listener)) => {
+                if reads {
+                    self.unlisten(listener);
+                }
+                return Ok(());
+            }
+            (None, None) => Err(FsError::NotConnected.into()),
+        };
+        if reads {
+            self.inbox.stop_reading();
+        }
+        if writes {
+            self.send_shut.store(true, SeqCst);
+            if let Some(side) = self.side() {
+                side.pair.finish(side.at);
+            }
+        }
+        self.base.changes.wake_all();
+        self.inbox.pollers.wake_all();
+        result
+    }
+
+    /// Ends a listener: its connections are reset, and its port is free.
+    fn unlisten(&self, listener: &TcpListener) {
+        let place = self.link.lock().place.take();
+        if let Some(place) = place {
+            ports::release(Protocol::Tcp, place);
+        }
+        listener.queue.close();
+    }
+
+    pub(super) fn close(&self) {
+        if let Some(listener) = self.listener.get() {
+            self.unlisten(listener);
+        }
+        let late = self.link.lock().late.clone();
+        if let Some((pair, listener)) = &late {
+            listener.queue.remove_late(|other| Arc::ptr_eq(other, pair));
+        }
+        let unread = self.inbox.close();
+        if let Some(side) = self.side() {
+            let hard = self.base.options.linger() == (true, 0);
+            if (unread || hard) && side.state() != State::Close {
+                side.pair.reset(side.at);
+            } else {
+                side.pair.finish(side.at);
+                side.pair.note_close(side.at);
+            }
+        }
+        let (place, late) = {
+            let mut link = self.link.lock();
+            (link.place.take(), link.late.take())
+        };
+        if let Some(place) = place {
+            ports::release(Protocol::Tcp, place);
+        }
+        drop(late);
+    }
+
+    /// Sets what may be sent and not received.
+    pub(super) fn set_send_limit(&self, bytes: usize) {
+        let limit = Options::send_limit(bytes);
+        self.send_limit.store(limit, Relaxed);
+        if let Some(side) = self.side() {
+            side.peer().set_limit(limit);
+        }
+    }
+}
+
+fn wait_step(pair: &mut Arc<Pair>, w: &mut Waiter) -> Step<()> {
+    w.listen(&pair.waiting);
+    match pair.is_connected() || pair.is_refused() {
+        true => Step::Done(()),
+        false => Step::Wait,
+    }
+}
