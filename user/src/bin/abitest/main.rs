@@ -20,6 +20,8 @@ mod fault;
 mod fdinfo;
 mod files;
 mod futex;
+mod inet;
+mod inet_calls;
 mod jobs;
 mod leaving;
 mod limits;
@@ -54,6 +56,7 @@ mod time;
 mod timerfd;
 mod timers;
 mod tmpfs;
+mod udp;
 mod waitv;
 
 use harness::{Test, Verdict};
@@ -82,6 +85,7 @@ const SUBJECTS: &[&[Test]] = &[
     device::TESTS,
     dirs::TESTS,
     epoll::TESTS,
+    inet::TESTS,
     jobs::TESTS,
     leaving::TESTS,
     limits::TESTS,
@@ -105,6 +109,7 @@ const SUBJECTS: &[&[Test]] = &[
     timers::TESTS,
     timerfd::TESTS,
     tmpfs::TESTS,
+    udp::TESTS,
     waitv::TESTS,
 ];
 
