@@ -387,8 +387,13 @@ pub fn release(protocol: Protocol, place: Place) {
     let mut bucket = shard.bucket.lock();
     let old = bucket.entries.remove(&place);
     shard.generation.fetch_add(1, Release);
+    // An empty map keeps a node of a kibibyte, and there may be one in each shard.
+    let map = match bucket.entries.is_empty() {
+        true => core::mem::take(&mut bucket.entries),
+        false => BTreeMap::new(),
+    };
     drop(bucket);
-    drop(old);
+    drop((old, map));
 }
 
 /// The listener that a connect from `from` to `to` meets.
