@@ -201,8 +201,8 @@ fn tcp(out: &mut Text, family: Family) -> Result<()> {
             return;
         }
         put!(out, "{number:4}: ");
-        let who = (entry.uid, place.ino);
-        put_socket(out, endpoints(place, entry), family, state, queued, who);
+        let owner = (entry.uid, place.ino);
+        put_socket(out, endpoints(place, entry), family, state, queued, owner);
         out.push(b" 1 0000000000000000 20 0 0 10 -1\n");
         number += 1;
     });
@@ -252,8 +252,8 @@ fn udp(out: &mut Text, family: Family) -> Result<()> {
             None => State::Close,
         };
         put!(out, "{number:5}: ");
-        let (who, queued) = ((entry.uid, place.ino), receiver.account.used());
-        put_socket(out, endpoints(place, entry), family, state, queued, who);
+        let (owner, queued) = ((entry.uid, place.ino), receiver.account.used());
+        put_socket(out, endpoints(place, entry), family, state, queued, owner);
         let dropped = receiver.dropped();
         put!(out, " 2 0000000000000000 {dropped}\n");
         number += 1;

@@ -1,6 +1,6 @@
 //! Sockets of the internet, over the loopback interface. The page `doc/inet.md` has the guarantees and the protocols.
 //!
-//! - [`endpoint`] has addresses, [`ports`] says who has which, [`option`] and [`settings`] what can be set;
+//! - [`endpoint`] has addresses, [`ports`] says which socket has which port, [`option`] and [`settings`] what can be set;
 //! - [`pair`] is a connection of TCP, [`tcp`] its sockets, `stream` their sends and receives;
 //! - [`datagram`] is UDP.
 

@@ -1,4 +1,4 @@
-//! Who has which port, for each protocol.
+//! Which socket has which port, for each protocol.
 //!
 //! Guarantee: two sockets share a port only if their addresses do not meet, or both allow it. A packet and a connect find the socket whose
 //! address, and peer, say most; sockets that share a port by SO_REUSEPORT get their part each.
