@@ -240,7 +240,7 @@ fn datagrams_find_their_socket() {
     });
 }
 
-/// Sockets and what lies in them are charged to their user, who gets all of it back.
+/// Sockets and what lies in them are charged to their user, and all of it is given back.
 #[test]
 fn sockets_are_charged() {
     on(1, || {
