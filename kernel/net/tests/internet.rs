@@ -155,11 +155,12 @@ fn a_client_without_room_is_late() {
         two.set_flags(0);
         assert_eq!(connect(&two, V4, number), Ok(()), "it can be used again");
         // The port that bind has chosen stays if a connect fails.
+        let before = counts().0;
         let bound = tcp(V4);
         assert_eq!(bind(&bound, V4, 0), Ok(()));
         let own = port(&bound);
         assert_eq!(connect(&bound, V4, own), Err(REFUSED));
-        assert_eq!((port(&bound), counts().0), (own, 4));
+        assert_eq!((port(&bound), counts().0), (own, before + 1));
     });
 }
 
