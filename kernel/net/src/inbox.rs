@@ -590,10 +590,8 @@ fn take_packet(
         ..Got::default()
     };
     if how.peek {
-        got.copies = first
-            .rights
-            .as_ref()
-            .map_or(Ok(Vec::new()), |r| r.copies())?;
+        let rights = first.rights.as_ref();
+        got.copies = rights.map_or(Ok(Vec::new()), |r| r.copies())?;
         return Ok((got, None));
     }
     let mut packet = packets.pop();

@@ -6,7 +6,7 @@
 use alloc::sync::Arc;
 
 use ::vdso::{CLOCK_AT, IMAGE, REAL_AT_ZERO_AT};
-use ::vm::object::ObjectRef;
+use ::vm::{NoMemory, ObjectRef};
 use ksync::Once;
 use mem::vm;
 use task::time;
@@ -25,8 +25,8 @@ pub struct Tag;
 ///
 /// # Errors
 /// No memory.
-pub fn init() -> Result<(), ()> {
-    let object = ObjectRef::new_file(vm(), None).map_err(|_| ())?;
+pub fn init() -> Result<(), NoMemory> {
+    let object = ObjectRef::new_file(vm(), None)?;
     object.set_tag(Arc::new(Tag));
     let mut at = 0;
     let copy = &mut |bytes: &mut [u8]| {
@@ -35,9 +35,8 @@ pub fn init() -> Result<(), ()> {
         at += n;
         n
     };
-    let written = object.write(vm(), 0, LEN, copy).map_err(|_| ())?;
-    if written != LEN {
-        return Err(());
+    if object.write(vm(), 0, LEN, copy).ok() != Some(LEN) {
+        return Err(NoMemory);
     }
     let [ratio, zero] = hal::time::scale();
     put(&object, CLOCK_AT, ratio);

@@ -55,7 +55,7 @@ impl Indices {
         self.count += 1;
         let sequence = self.sequence;
         self.sequence = (sequence + 1) % SEQUENCES;
-        Some((sequence << INDEX_BITS | word as u32 * 64 + bit) as i32)
+        Some(((sequence << INDEX_BITS) | (word as u32 * 64 + bit)) as i32)
     }
 
     fn give_back(&mut self, index: u32) {

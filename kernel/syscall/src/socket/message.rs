@@ -309,7 +309,10 @@ fn receive_one(file: &FileRef, at: u64, flags: u32) -> Result<u64, Errno> {
         out.flags |= msg::TRUNC;
     }
     if let Some((kind, parts)) = option::stamp(socket, got.stamp) {
-        out.put((SOL_SOCKET, kind), parts.map(u64::to_ne_bytes).as_flattened())?;
+        out.put(
+            (SOL_SOCKET, kind),
+            parts.map(u64::to_ne_bytes).as_flattened(),
+        )?;
     }
     if let Some(ids) = got.ids {
         let words = [ids.pid, ids.uid, ids.gid].map(u32::to_ne_bytes);

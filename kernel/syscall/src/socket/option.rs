@@ -82,16 +82,7 @@ pub fn set(a: &mut Args) -> Result<u64, Errno> {
     };
     match option {
         so::SNDBUF | so::SNDBUFFORCE | so::RCVBUF | so::RCVBUFFORCE => {
-            let force = matches!(option, so::SNDBUFFORCE | so::RCVBUFFORCE);
-            if force && !current().cred().capable(Cap::NetAdmin) {
-                return Err(Errno::EPERM);
-            }
-            // As in Linux, a negative size is a large one.
-            let bytes = value as u32 as usize;
-            match option {
-                so::SNDBUF | so::SNDBUFFORCE => socket.set_send_limit(bytes),
-                _ => socket.set_receive_limit(bytes),
-            }
+            set_limit(socket, option, value)?;
         }
         so::LINGER => {
             needs(8)?;
@@ -117,6 +108,24 @@ pub fn set(a: &mut Args) -> Result<u64, Errno> {
         _ => return Err(Errno::ENOPROTOOPT),
     }
     Ok(0)
+}
+
+/// SO_SNDBUF and its like.
+///
+/// # Errors
+/// EPERM.
+fn set_limit(socket: &dyn Socket, option: u32, value: i32) -> Result<(), Errno> {
+    let force = matches!(option, so::SNDBUFFORCE | so::RCVBUFFORCE);
+    if force && !current().cred().capable(Cap::NetAdmin) {
+        return Err(Errno::EPERM);
+    }
+    // As in Linux, a negative size is a large one.
+    let bytes = value as u32 as usize;
+    match option {
+        so::SNDBUF | so::SNDBUFFORCE => socket.set_send_limit(bytes),
+        _ => socket.set_receive_limit(bytes),
+    }
+    Ok(())
 }
 
 /// The nanoseconds of a struct timeval: 0 for no timeout.

@@ -70,7 +70,7 @@ fn shmget(a: &mut Args) -> Result<u64, Errno> {
 /// EINVAL.
 fn placement(addr: u64, flags: u32) -> Result<(u64, MapFlags), Errno> {
     let remap = flags & flag::REMAP != 0;
-    if addr == 0 && remap || addr % PAGE != 0 && flags & flag::RND == 0 {
+    if addr == 0 && remap || !addr.is_multiple_of(PAGE) && flags & flag::RND == 0 {
         return Err(Errno::EINVAL);
     }
     let at = addr / PAGE * PAGE;
@@ -136,7 +136,7 @@ fn shmat(a: &mut Args) -> Result<u64, Errno> {
 /// shmdt(2). As in Linux, it detaches also what mprotect(2) or munmap(2) has left of an attachment.
 fn shmdt(a: &mut Args) -> Result<u64, Errno> {
     let addr = a.get(0);
-    if addr % PAGE != 0 {
+    if !addr.is_multiple_of(PAGE) {
         return Err(Errno::EINVAL);
     }
     let unmapped = space()?.unmap_object(mem::vm(), addr, &shm::is_segment);

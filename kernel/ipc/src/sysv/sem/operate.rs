@@ -87,13 +87,13 @@ pub fn operate(
         list.prepare(&set, &mut state, caller)?;
     }
     match state.attempt(&request) {
-        Attempt::Failed(why) => return Err(why),
-        Attempt::Done(false) => return Ok(()),
+        Attempt::Failed(why) => Err(why),
+        Attempt::Done(false) => Ok(()),
         Attempt::Done(true) => {
             for operation in request.operations.iter().filter(|o| o.by != 0) {
                 state.serve(operation.index());
             }
-            return Ok(());
+            Ok(())
         }
         Attempt::Blocked(at) => {
             let request = Arc::new(request);
