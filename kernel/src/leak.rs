@@ -137,7 +137,7 @@ pub fn check() -> bool {
     accounts[0].known = existing - vm.alloc.total_pages() + mem::machine_frames();
     accounts[2].known = heap.slab_pages;
     accounts[3].known = buffers;
-    accounts[5].known = files.frames as usize + ipc::shared_pages();
+    accounts[5].known = files.frames as usize + ipc::shared_pages() + proc::vdso::PAGES;
     kprintln!(
         "leakcheck: frames={existing} free={free} reserved={} slabs={} buffers={} files={}",
         accounts[0].found,

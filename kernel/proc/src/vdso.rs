@@ -14,6 +14,9 @@ use task::time;
 /// Bytes of it, whole pages.
 pub const LEN: u64 = IMAGE.len() as u64;
 
+/// Pages of it, which are there from boot on.
+pub const PAGES: usize = ::vdso::PAGES;
+
 hal::machine_static! {
     static OBJECT: Once<ObjectRef> = Once::new();
 }
