@@ -5,7 +5,7 @@
 //! ends, unless the set was removed.
 //!
 //! Mechanism: a set has one lock. A thread that must wait is on the list of the semaphore that its first operation in the way is about; the
-//! operation that changes that semaphore does the waiting thread's operations for it ([`waiting`]). Adjustments are in the set
+//! operation that changes that semaphore does the waiting thread's operations for it (`waiting`). Adjustments are in the set
 //! ([`undo`]), by the number of the list that they belong to.
 
 mod control;
