@@ -13,8 +13,10 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
 
+use cred::MemoryCharge;
 use hal::uio::IoBuf;
 use ksync::{CpuPin, IrqSpin, Once};
+use task::current::current;
 use task::park::{Deadline, Interruptible, Step, park};
 use task::time;
 use task::timer::{self, FileTimers, TimerNode};
@@ -103,6 +105,7 @@ struct Timer {
     node: TimerNode,
     state: IrqSpin<State, TimerFileLock>,
     readers: WaitQueue,
+    _memory: MemoryCharge,
 }
 
 hal::machine_static! {
@@ -231,7 +234,7 @@ pub struct TimerFile {
     inode: AnonInode,
 }
 
-/// Makes a timer that is not set, on real time or on monotonic time, and opens it with O_NONBLOCK if `flags` has that.
+/// Makes a timer that is not set, on real time or on monotonic time and charged to the caller's user, and opens it with O_NONBLOCK if `flags` has that.
 ///
 /// # Errors
 /// `NoMemory`.
@@ -253,6 +256,7 @@ pub fn make(real: bool, flags: u32) -> Result<FileRef> {
             how: 0,
         }),
         readers: WaitQueue::new(),
+        _memory: MemoryCharge::new(current().payer(), size_of::<Timer>()),
     });
     numbers::publish(&timer);
     let file = TimerFile {

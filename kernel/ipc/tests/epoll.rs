@@ -239,6 +239,22 @@ fn only_exclusive_flags_go_with_exclusive() {
 }
 
 #[test]
+fn epolls_and_timers_are_charged() {
+    on(1, || {
+        let user = become_user(1000);
+        let held = || user.held(Charge::Memory);
+        let before = held();
+        let e = epoll();
+        let with_epoll = held();
+        let t = ipc::timerfd::make(false, 0).expect("memory");
+        assert!(before < with_epoll && with_epoll < held());
+        drop((e, t));
+        nap(10);
+        assert_eq!(held(), before);
+    });
+}
+
+#[test]
 fn a_user_has_a_limited_number_of_entries() {
     on(1, || {
         let user = become_user(7);

@@ -1,6 +1,7 @@
 //! membarrier(2): full fences on the CPUs that run other threads.
 //!
-//! A fence on another CPU is an interrupt: its return to the program is serialising, too, as is the entry into another address space.
+//! A fence on another CPU is an interrupt: its return to the program is serialising, too, as is the entry into another address space. Those
+//! on the CPUs of other users' programs are shared by all callers and bounded in number, so that no program keeps these busy.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -9,6 +10,7 @@ use hal::ipi;
 use proc::process::flag;
 use proc::{UserThreadExt, active_space};
 use task::current::current;
+use task::pace::Pace;
 
 use super::errno::Errno;
 use crate::call::{Args, Handler};
@@ -44,10 +46,8 @@ fn membarrier(a: &mut Args) -> Result<u64, Errno> {
     match a.uint(0) {
         QUERY => Ok(ALL.into()),
         // No program needs to announce that it wants these: they reach every CPU.
-        GLOBAL | GLOBAL_EXPEDITED => {
-            fence_on(0..hal::cpu::count());
-            Ok(0)
-        }
+        GLOBAL => everywhere(GLOBAL_PAUSE),
+        GLOBAL_EXPEDITED => everywhere(EXPEDITED_PAUSE),
         REGISTER_GLOBAL_EXPEDITED => Ok(0),
         PRIVATE_EXPEDITED => own(flag::BARRIERS),
         REGISTER_PRIVATE_EXPEDITED => {
@@ -61,6 +61,20 @@ fn membarrier(a: &mut Args) -> Result<u64, Errno> {
         }
         _ => Err(Errno::EINVAL),
     }
+}
+
+/// Nanoseconds between two rounds of fences on all CPUs, at least.
+const GLOBAL_PAUSE: u64 = 1_000_000;
+const EXPEDITED_PAUSE: u64 = 50_000;
+
+static ROUNDS: Pace = Pace::new();
+
+/// Fences on all CPUs, after the caller's and before this returns. May sleep for `pause` nanoseconds, or for others' rounds.
+fn everywhere(pause: u64) -> Result<u64, Errno> {
+    fence(Ordering::SeqCst);
+    ROUNDS.share(pause, || fence_on(0..hal::cpu::count()));
+    fence(Ordering::SeqCst);
+    Ok(0)
 }
 
 /// A full fence on this CPU before it asks for `cpus`, on those, and on this one again.

@@ -14,6 +14,7 @@ pub mod idlist;
 pub mod ids;
 pub mod kthread;
 mod lock;
+pub mod pace;
 pub mod park;
 mod platform;
 pub mod sched;

@@ -25,7 +25,7 @@ pub fn default_limit() -> u64 {
 }
 
 /// Whether nothing is charged to the quota.
-fn is_idle(quota: &Quota) -> bool {
+pub(super) fn is_idle(quota: &Quota) -> bool {
     quota.objects() == 0 && quota.used() == 0
 }
 

@@ -58,6 +58,34 @@ fn a_file_has_the_seals_that_it_was_given() {
     });
 }
 
+/// Other users have a quota each; and one that has no files any more lets another user have its.
+#[test]
+fn a_user_fills_nobody_elses_quota() {
+    with_files(|| {
+        let of = |uid: u32| Cred {
+            uid,
+            euid: uid,
+            ..Cred::root()
+        };
+        let create = |uid| memfd::create(&of(uid), b"big", false).expect("a file");
+        let big = create(1000);
+        let most = vfs::quota::default_limit() * hal::PAGE_SIZE as u64;
+        assert_eq!(allocate(&big, 0, 0, most + 1), Err(FsError::NoSpace));
+        allocate(&big, 0, 0, most).expect("half of memory");
+        assert_eq!(write(&create(1000), 0, b"x"), Err(FsError::NoSpace));
+        for uid in [0, 1001, 1002] {
+            assert_eq!(write(&create(uid), 0, b"x"), Ok(1), "user {uid}");
+        }
+        // That of 1002 is that of 1001, who has no file any more.
+        let device = |file: &FileRef| file.inode().expect("an inode").dev;
+        let first = create(1003);
+        assert_ne!(device(&first), device(&big));
+        assert_ne!(device(&create(1004)), device(&first));
+        drop(first);
+        assert_eq!(write(&big, 0, b"x"), Ok(1));
+    });
+}
+
 #[test]
 fn sizes_are_sealed() {
     with_files(|| {

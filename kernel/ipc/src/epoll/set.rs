@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ksync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use cred::Payer;
+use cred::{MemoryCharge, Payer};
 use ksync::{IrqSpin, Mutex};
 use task::current::current;
 use task::idlist::IdList;
@@ -49,6 +49,7 @@ pub struct Set {
     pub(super) polled: AtomicBool,
     /// Threads that wait for the end of a scan.
     pub(super) turn: WaitQueue,
+    _memory: MemoryCharge,
 }
 
 hal::machine_static! {
@@ -59,9 +60,10 @@ hal::machine_static! {
 impl Set {
     /// An epoll without entries, of the caller's user.
     pub(super) fn new() -> Arc<Set> {
+        let payer = current().payer();
         Arc::new(Set {
             id: MADE.fetch_add(1, Relaxed),
-            payer: current().payer(),
+            payer,
             entries: Mutex::new(BTreeMap::new()),
             ready: IrqSpin::new(Ready {
                 list: IdList::new(),
@@ -72,6 +74,7 @@ impl Set {
             pollers: WaitQueue::new(),
             polled: AtomicBool::new(false),
             turn: WaitQueue::new(),
+            _memory: MemoryCharge::new(payer, size_of::<Set>()),
         })
     }
 
