@@ -466,7 +466,8 @@ impl Ldisc {
             return;
         }
         let width = if b == b'\t' {
-            self.column.saturating_sub(self.line_end_column())
+            // Of what was printed behind it nothing is wiped, as in Linux.
+            8 - self.line_end_column() % 8
         } else if self.shown_as_pair(b) {
             2
         } else {
@@ -488,11 +489,12 @@ impl Ldisc {
         let mut i = self.line;
         while i != self.write {
             let b = self.buf[Self::slot(i)];
-            col += match b {
+            let width = match b {
                 b'\t' => 8 - col % 8,
                 _ if self.shown_as_pair(b) => 2,
                 _ => u32::from(b >= 0x20 && b & 0xc0 != 0x80),
             };
+            col = col.wrapping_add(width);
             i = i.wrapping_add(1);
         }
         col
@@ -535,7 +537,7 @@ impl Ldisc {
             }
             b'\t' => {
                 let width = 8 - self.column % 8;
-                self.column += width;
+                self.column = self.column.wrapping_add(width);
                 if o & oflag::XTABS == oflag::XTABS {
                     for _ in 0..width {
                         wire(b' ');
@@ -550,7 +552,7 @@ impl Ldisc {
             }
             _ => {
                 if b >= 0x20 && b & 0xc0 != 0x80 {
-                    self.column += 1;
+                    self.column = self.column.wrapping_add(1);
                 }
                 wire(b);
             }

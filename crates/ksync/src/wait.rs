@@ -396,8 +396,9 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
                 }
                 batch[n] = r;
                 n += 1;
-                if exclusive {
-                    // Whether the next exclusive one is called depends on this one.
+                if exclusive || r.stays() {
+                    // Whether the next exclusive one is called depends on this one; and one that stays may send signals to a whole group,
+                    // between which preemption is on.
                     break;
                 }
             }

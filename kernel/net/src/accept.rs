@@ -226,6 +226,11 @@ impl<C: Pending, S: Copy> AcceptQueue<C, S> {
         f(&self.waiting.lock().queue);
     }
 
+    /// Whether it refuses further connections.
+    pub fn is_ended(&self) -> bool {
+        self.waiting.lock().ended
+    }
+
     /// Refuses further connections. Those that wait can still be accepted.
     pub fn end(&self) {
         self.waiting.lock().ended = true;

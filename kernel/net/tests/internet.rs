@@ -10,9 +10,10 @@ use net::SocketError;
 use net::inet::pair::State;
 use net::inet::ports::{self, Protocol};
 use support::{nap, on};
+use task::park::Deadline;
 use users::inet::{V4, V6, bind, connect, listener, pair, port, send_to, tcp, udp};
 use users::{
-    AGAIN, PIPE, REFUSED, RESET, accept, become_user, beside, events, join, of, receive, send,
+    AGAIN, PIPE, REFUSED, RESET, accept, become_user, beside, events, join, of, poll, receive, send,
 };
 use vfs::error::FsError;
 use vfs::file::o;
@@ -161,6 +162,34 @@ fn a_client_without_room_is_late() {
         let own = port(&bound);
         assert_eq!(connect(&bound, V4, own), Err(REFUSED));
         assert_eq!((port(&bound), counts().0), (own, before + 1));
+    });
+}
+
+#[test]
+fn a_listener_that_is_shut_down_wakes_its_pollers() {
+    on(2, || {
+        let (server, _) = listener(V4, 0);
+        let polled = server.clone();
+        beside(move || {
+            let found = poll(&polled, PollMask::READ, Deadline::Never);
+            assert_eq!(found.map(|found| found.intersects(PollMask::HUP)), Ok(true));
+            drop(polled);
+        });
+        nap(20);
+        assert_eq!(of(&server).shutdown(true, true), Ok(()));
+        join(1);
+    });
+}
+
+#[test]
+fn options_that_libraries_set_are_kept() {
+    on(1, || {
+        let socket = udp(V6);
+        // IP_RECVERR by resolvers; IPV6_RECVERR; IPV6_MULTICAST_HOPS by Java.
+        for (level, option, value) in [(0, 11, 1), (41, 25, 1), (41, 18, 3), (41, 18, -1_i32)] {
+            let set = of(&socket).set_option(level, option, &value.to_ne_bytes());
+            assert_eq!(set, Ok(()), "{level} {option}");
+        }
     });
 }
 

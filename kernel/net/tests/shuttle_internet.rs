@@ -152,6 +152,44 @@ fn a_late_client_beside_accept() {
     });
 }
 
+/// A client that was refused connects to another listener, while a poll of the same socket finds that it was refused.
+#[test]
+fn a_refused_client_connects_again_beside_a_poll() {
+    at_random(|| {
+        let ((full, number), (other, next)) = (listener(V4, 0), listener(V4, 0));
+        let first = tcp(V4);
+        assert_eq!(connect(&first, V4, number), Ok(()));
+        let late = tcp(V4);
+        late.set_flags(o::NONBLOCK);
+        assert_eq!(connect(&late, V4, number), Err(SocketError::InProgress));
+        let polled = late.clone();
+        beside(move || {
+            of(&polled).poll(None);
+            drop(polled);
+        });
+        let closed = beside(move || drop(full));
+        assert!(closed > 0);
+        loop {
+            match connect(&late, V4, number) {
+                Err(SocketError::Already) => task::sched::yield_now(),
+                Err(e) => {
+                    assert_eq!(e, REFUSED);
+                    break;
+                }
+                Ok(()) => panic!("a listener that is full is closed"),
+            }
+        }
+        late.set_flags(0);
+        assert_eq!(connect(&late, V4, next), Ok(()));
+        assert!(port(&late) != 0);
+        let accepted = accept(&other).expect("the connection");
+        assert_eq!(send(&late, b"x"), Ok(1));
+        assert_eq!(receive(&accepted, 9), Ok(b"x".to_vec()));
+        join(2);
+        drop((accepted, late, other, first));
+    });
+}
+
 /// A packet to a socket that is closed meanwhile, and whose port another one takes, arrives at one of the two or nowhere.
 #[test]
 fn a_datagram_beside_a_close_and_a_bind() {

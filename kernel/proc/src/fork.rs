@@ -6,7 +6,7 @@ use ksync::atomic::Ordering;
 use abi::raw::general as raw;
 use hal::uaccess::UserPtr;
 use hal::{UserFrame, context};
-use task::current::current;
+use task::current::{Current, current};
 use task::park::{Deadline, Interruptible, Step, park};
 use task::sched;
 use task::thread::{NewThread, Thread, flag as thread_flag};
@@ -141,6 +141,7 @@ pub fn clone(
         if !has(raw::CLONE_THREAD) {
             undo(&process);
         }
+        drop_adjustments(&me, &new);
         return Err(why);
     }
     if has(raw::CLONE_PARENT) {
@@ -179,6 +180,13 @@ fn undo(process: &Process) {
     drop(process.set_fs(None));
     drop(process.set_space(None));
     process.clear_program();
+}
+
+/// Drops what a thread that will not run shares of what semaphores undo, as `undo` drops the rest: the caller has a reference of its own.
+#[cold]
+fn drop_adjustments(me: &Current, new: &Thread) {
+    let own = me.own(&new.user().own);
+    drop(own.and_then(|own| own.borrow_mut().undo.take()));
 }
 
 /// Takes the flag CROWDED from the caller. As in Linux: it has just been checked, so its execve does not ask again; the child's does.

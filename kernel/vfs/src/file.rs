@@ -286,8 +286,9 @@ impl File {
 
     /// Replaces the flags that may change after the open.
     pub fn set_flags(&self, flags: u32) {
-        let kept = self.flags() & !o::SETFL;
-        self.flags.store(kept | flags & o::SETFL, Ordering::Relaxed);
+        // One step: O_ASYNC may be changed beside.
+        let change = |old: u32| Some(old & !o::SETFL | flags & o::SETFL);
+        let _ = (self.flags).fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
     /// Sets or clears O_ASYNC, which other flags do not change. The caller sees to the signals.

@@ -169,6 +169,16 @@ fn erased_tab_goes_back_to_its_start() {
 }
 
 #[test]
+fn an_erased_tab_wipes_nothing_of_what_was_printed_behind_it() {
+    let mut t = T::new();
+    t.type_in(b"ab\t");
+    t.l.output(&[b'x'; 500], &mut |_| ());
+    t.wire.clear();
+    t.type_in(b"\x7f");
+    assert_eq!(t.wire, [8; 6]);
+}
+
+#[test]
 fn end_of_file() {
     let mut t = T::new();
     t.type_in(b"\x04");

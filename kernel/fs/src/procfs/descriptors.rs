@@ -209,11 +209,11 @@ fn locks_of(
     n: &mut u64,
     out: &mut Text,
 ) -> Result<()> {
-    let held = lock::held(slot)?;
     let address = core::ptr::from_ref::<LockSlot>(slot).addr();
     let Err(at) = seen.binary_search(&address) else {
         return Ok(());
     };
+    let held = lock::held(slot)?;
     if held.is_empty() {
         return Ok(());
     }

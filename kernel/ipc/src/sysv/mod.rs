@@ -12,6 +12,7 @@ pub mod registry;
 pub mod sem;
 pub mod shm;
 mod sleeper;
+mod trim;
 
 /// Sets the objects up. Called once, at boot, after the files.
 pub(crate) fn init() {

@@ -62,9 +62,14 @@ const NUMBERS: &[Number] = &[
     number(IP, TTL.1, (1, 255), 64),
     number(IP, PKTINFO.1, SWITCH, 0),
     number(IP, 10, (0, 5), 1),
+    // IP_RECVERR and its like: nothing is ever in the queue of errors.
+    number(IP, 11, SWITCH, 0),
     number(IP, RECVTTL.1, SWITCH, 0),
     number(IPV6, HOPS.1, (0, 255), 64),
+    // IPV6_MULTICAST_HOPS.
+    number(IPV6, 18, (-1, 255), 1),
     number(IPV6, 23, (0, 5), 1),
+    number(IPV6, 25, SWITCH, 0),
     number(IPV6, V6ONLY.1, SWITCH, 0),
     number(IPV6, RECVPKTINFO6.1, SWITCH, 0),
     number(IPV6, RECVHOPLIMIT.1, SWITCH, 0),
@@ -146,7 +151,7 @@ impl InetOptions {
         let word = word(level, value)?;
         let value = match word {
             word if (n.least, n.most) == SWITCH => i32::from(word != 0),
-            -1 if [TTL, HOPS].contains(&(level, option)) => n.default,
+            -1 if [TTL, HOPS, (IPV6, 18)].contains(&(level, option)) => n.default,
             word if (n.least..=n.most).contains(&word) => word,
             // As in Linux, negative seconds to wait for data are none.
             word if (level, option) == (TCP, 9) && word < 0 => 0,

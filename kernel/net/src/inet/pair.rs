@@ -164,6 +164,7 @@ impl Pair {
         self.end(side).inbox.pollers.wake_all();
         if before & ended(1 - side) != 0 {
             ports::remember(self.ended(1 - side, true));
+            self.forget_if_reset();
         }
     }
 
@@ -173,6 +174,16 @@ impl Pair {
         let first = usize::from(now & bit::SERVER_FIRST != 0);
         if now & bit::RESET == 0 && first == side {
             ports::remember(self.ended(side, now & ended(1 - side) != 0));
+            self.forget_if_reset();
+        }
+    }
+
+    /// A reset beside that may have come before what is remembered.
+    fn forget_if_reset(&self) {
+        if self.state.load(SeqCst) & bit::RESET != 0 {
+            let [a, b] = [CLIENT, SERVER].map(|side| self.end(side).at);
+            ports::forget(a, b);
+            ports::forget(b, a);
         }
     }
 
@@ -188,9 +199,7 @@ impl Pair {
         self.end(side).inbox.fail(None);
         self.end(1 - side).inbox.fail(Some(error));
         if before & bit::RESET == 0 {
-            let (own, other) = (self.end(side).at, self.end(1 - side).at);
-            ports::forget(own, other);
-            ports::forget(other, own);
+            self.forget_if_reset();
         }
     }
 }
@@ -213,9 +222,9 @@ impl Pending for Arc<Pair> {
             self.end(SERVER).inbox.close();
             Pair::reset(&self, SERVER);
         } else {
-            self.state.fetch_or(bit::REFUSED, SeqCst);
-            // Its inbox is not shut: the client may connect again.
+            // Its inbox is not shut: the client may connect again, and does so only after it was refused, so that the error is of this connect.
             self.end(CLIENT).inbox.set_error(FsError::ConnectionRefused);
+            self.state.fetch_or(bit::REFUSED, SeqCst);
         }
         Self::wake(self);
     }

@@ -169,9 +169,11 @@ impl TcpSocket {
     /// What poll finds on a socket without a connection.
     fn poll_idle(&self) -> PollMask {
         if let Some(listener) = self.listener.get() {
-            return match listener.queue.is_ready() {
-                true => PollMask::READ,
-                false => PollMask::NONE,
+            return match (listener.queue.is_ready(), listener.queue.is_ended()) {
+                (true, _) => PollMask::READ,
+                // After shutdown(2), as Linux tells of a socket without a connection.
+                (false, true) => PollMask::READ | PollMask::WRITE | PollMask::HUP | PollMask::RDHUP,
+                (false, false) => PollMask::NONE,
             };
         }
         let link = self.link.lock();

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use ksync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use ksync::{Once, Spin};
+use ksync::{Once, Spin, SpinGuard};
 use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
 use task::wait::Waiter;
@@ -136,42 +136,43 @@ impl TcpSocket {
             let pair = pair.clone();
             let _ = self.side.set(Side { pair, at: CLIENT });
         }
-        drop(link);
-        if !connected {
-            self.give_up_place();
+        if connected {
+            drop(link);
+        } else {
+            self.give_up_place(link);
         }
         drop(late);
         self.side.get()
     }
 
-    /// A connect has failed: the socket has the address and the port that bind(2) has chosen, or none.
-    fn give_up_place(&self) {
-        let (place, bound, chosen) = {
-            let link = self.link.lock();
-            (link.place, link.bound, link.chosen)
-        };
-        let Some(place) = place else {
+    /// A connect has failed: the socket has the address and the port that bind(2) has chosen, or none. The place is taken out under the lock, so of
+    /// this and another connect, which may have begun meanwhile, each gives up its own.
+    fn give_up_place(&self, mut link: SpinGuard<'_, Link, LinkLock>) {
+        let (bound, chosen) = (link.bound, link.chosen);
+        if chosen && link.place.is_some_and(|place| place.remote.is_none()) {
+            link.local.ip = bound;
+            return;
+        }
+        let Some(place) = link.place.take() else {
             return;
         };
-        let kept = match place.remote {
-            _ if !chosen => None,
-            None => Some(place),
-            Some(_) => {
-                let entry = self.base.entry(bound, Owner::Idle);
-                Some(ports::restore(Protocol::Tcp, place, entry))
-            }
+        link.local = Endpoint {
+            ip: bound,
+            port: if chosen { place.port } else { 0 },
         };
-        {
+        drop(link);
+        if chosen {
+            let entry = self.base.entry(bound, Owner::Idle);
+            let kept = ports::restore(Protocol::Tcp, place, entry);
             let mut link = self.link.lock();
-            link.place = kept;
-            link.local = Endpoint {
-                ip: bound,
-                port: kept.map_or(0, |place| place.port),
-            };
+            if link.place.is_none() {
+                link.place = Some(kept);
+            } else {
+                drop(link);
+                ports::release(Protocol::Tcp, kept);
+            }
         }
-        if kept != Some(place) {
-            ports::release(Protocol::Tcp, place);
-        }
+        ports::release(Protocol::Tcp, place);
     }
 
     /// The state, as Linux numbers it.
@@ -387,8 +388,13 @@ impl TcpSocket {
         let place = ports::bind_any(Protocol::Tcp, self.base.ino, &entry, true);
         let place = place.map_err(|_| SocketError::NotAvailable)?;
         let mut link = self.link.lock();
-        link.place = Some(place);
+        // A connect that failed before may have given the socket its port back meanwhile.
+        let old = link.place.replace(place);
         link.local.port = place.port;
+        drop(link);
+        if let Some(old) = old {
+            ports::release(Protocol::Tcp, old);
+        }
         Ok(place)
     }
 
@@ -413,9 +419,11 @@ impl TcpSocket {
 
     /// A connect that has begun has failed.
     fn refuse(&self, error: FsError) {
-        self.link.lock().phase = Phase::Connecting;
-        self.give_up_place();
+        // Before another connect can begin, which this error is not about.
         self.inbox.set_error(error);
+        let mut link = self.link.lock();
+        link.phase = Phase::Connecting;
+        self.give_up_place(link);
         self.base.changes.wake_all();
     }
 

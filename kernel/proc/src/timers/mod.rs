@@ -70,7 +70,8 @@ pub fn create(p: &Process, spec: Spec) -> Result<u32, TimerError> {
     let timers = &p.seldom().posix;
     let new = Timer::new(spec, current().payer(), p.sigpending_limit()).ok_or(TimerError::Again)?;
     let thread = match spec.notify {
-        Notify::Thread(tid) => ids::find_thread(tid),
+        // The tid may be another process's by now.
+        Notify::Thread(tid) => ids::find_thread(tid).filter(|t| is_of(t, p)),
         Notify::Process | Notify::Nobody => None,
     };
     let pending = match spec.notify {
@@ -241,6 +242,11 @@ fn discard(p: &Process, timer: &Timer) {
     }
 }
 
+/// Whether a thread is one of a process.
+fn is_of(t: &Thread, p: &Process) -> bool {
+    core::ptr::eq(&**t.process(), p)
+}
+
 /// Calls `f` with the queue to which the timer's signal is promised, if that is still there. The caller holds the list's lock, so the thread does not
 /// end.
 fn with_pending(p: &Process, timer: &Timer, f: impl FnOnce(&Pending)) {
@@ -249,7 +255,7 @@ fn with_pending(p: &Process, timer: &Timer, f: impl FnOnce(&Pending)) {
         Notify::Process => f(&p.pending),
         Notify::Thread(tid) => {
             let pin = ksync::pin();
-            if let Some(t) = ids::thread(&pin, tid) {
+            if let Some(t) = ids::thread(&pin, tid).filter(|t| is_of(t, p)) {
                 f(&t.user().pending);
             }
         }

@@ -85,7 +85,7 @@ fn operate(a: &mut Args, deadline: Deadline) -> Result<u64, Errno> {
         });
     }
     let slot = if operations.iter().any(Operation::undoes) {
-        mem::admit()?;
+        mem::admit_process()?;
         sem_undo::own()
     } else {
         None

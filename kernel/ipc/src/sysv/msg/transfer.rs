@@ -11,6 +11,7 @@ use crate::sysv::error::{Result, SysvError};
 use crate::sysv::perm::{Caller, READ, WRITE};
 use crate::sysv::present::now;
 use crate::sysv::sleeper::Sleeper;
+use crate::sysv::trim::trim;
 
 ksync::lock_class!(pub ToSendLock, "message to send", rank = 86);
 
@@ -100,6 +101,7 @@ impl State {
             let Some(receiver) = self.receivers.remove(at) else {
                 break;
             };
+            trim(&mut self.receivers);
             match receiver.want.fits(&message) {
                 Err(why) => receiver.sleeper.answer(Answer::Failed(why)),
                 Ok(()) => {
@@ -146,6 +148,7 @@ impl State {
             return Some(Err(why));
         }
         let message = self.messages.remove(at)?;
+        trim(&mut self.messages);
         self.bytes -= message.text.len() as u64;
         self.note_received(pid);
         self.serve_senders();
@@ -163,6 +166,7 @@ impl State {
             let Some(sender) = self.senders.remove(at) else {
                 return;
             };
+            trim(&mut self.senders);
             let message = sender.message.lock().take();
             let sent = message.map_or(Ok(()), |message| self.deliver(message, sender.pid));
             // A message that found no memory is dropped after this.
@@ -206,7 +210,6 @@ pub fn send(id: i32, message: Message, waits: bool, caller: Caller<'_>) -> Resul
     if !waits {
         return Err(SysvError::Again);
     }
-    mem::admit()?;
     let room = state.senders.try_reserve(1);
     room.map_err(|_| SysvError::NoMemory)?;
     let sender = Arc::new(Sender {
@@ -223,6 +226,7 @@ pub fn send(id: i32, message: Message, waits: bool, caller: Caller<'_>) -> Resul
             return answer;
         }
         state.senders.retain(|other| !Arc::ptr_eq(other, &sender));
+        trim(&mut state.senders);
         Err(why.into())
     })
 }
@@ -242,7 +246,6 @@ pub fn receive(id: i32, want: Want, caller: Caller<'_>) -> Result<Message> {
         if !want.waits {
             return Err(SysvError::NoMessage);
         }
-        mem::admit()?;
         let room = state.receivers.try_reserve(1);
         room.map_err(|_| SysvError::NoMemory)?;
         let receiver = Arc::new(Receiver {
@@ -270,6 +273,7 @@ fn wait(queue: &Queue, receiver: &Arc<Receiver>) -> Result<Answer> {
         state
             .receivers
             .retain(|other| !Arc::ptr_eq(other, receiver));
+        trim(&mut state.receivers);
         Err(why.into())
     })
 }

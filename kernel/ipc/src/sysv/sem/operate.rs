@@ -74,7 +74,10 @@ pub fn operate(
     }
     let changes = operations.iter().any(|o| o.by != 0);
     let want = if changes { WRITE } else { READ };
-    mem::admit()?;
+    if list.is_some() {
+        // An adjustment may need memory. Whoever waits is a thread, which has what it needs.
+        mem::admit_process()?;
+    }
     let request = Request {
         operations,
         list: list.map(List::number),

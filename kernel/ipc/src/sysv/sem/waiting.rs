@@ -8,6 +8,7 @@ use super::set::{MAX_VALUE, State};
 use crate::sysv::error::{Result, SysvError};
 use crate::sysv::present::now;
 use crate::sysv::sleeper::Sleeper;
+use crate::sysv::trim::trim;
 
 /// What one call asks for.
 pub(super) struct Request {
@@ -115,6 +116,7 @@ impl State {
             let is = |waiting: &Waiting| Arc::ptr_eq(&waiting.request, request);
             if let Some(at) = list.iter().position(is) {
                 list.remove(at);
+                trim(list);
                 return;
             }
         }
@@ -162,16 +164,23 @@ impl State {
         }
     }
 
+    fn take_waiting(&mut self, index: usize, at: usize) -> Option<Waiting> {
+        let list = &mut self.semaphores[index].waiting;
+        let waiting = list.remove(at);
+        trim(list);
+        waiting
+    }
+
     /// Takes a waiting thread off the list of a semaphore, and answers it.
     fn answer(&mut self, index: usize, at: usize, answer: Result<()>) {
-        if let Some(waiting) = self.semaphores[index].waiting.remove(at) {
+        if let Some(waiting) = self.take_waiting(index, at) {
             waiting.request.sleeper.answer(answer);
         }
     }
 
     /// Moves a waiting thread to the list of the semaphore that is in its way now.
     fn move_on(&mut self, index: usize, at: usize, step: usize) {
-        let Some(mut waiting) = self.semaphores[index].waiting.remove(at) else {
+        let Some(mut waiting) = self.take_waiting(index, at) else {
             return;
         };
         waiting.blocked_at = step;
