@@ -305,8 +305,8 @@ fn checked(root: &Path, checker: &str) -> Result<Totals> {
 fn model_settings(root: &Path, checker: &str, command: &mut Command) {
     models::build_for(command, checker);
     if std::env::var_os(STRIDE).is_none() {
-        // Of the middle of a long thread every fifth step: all of them take many minutes more.
-        command.env(STRIDE, "5");
+        // Of the middle of a long thread every ninth step: all of them take many minutes more.
+        command.env(STRIDE, "9");
     }
     command.env("CARGO_TARGET_DIR", root.join("target").join(checker));
 }
