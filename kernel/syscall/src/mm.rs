@@ -158,15 +158,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         place,
         source,
     };
-    let at = mappable.and_then(|kept| {
-        in_space(|space| {
-            let at = space.map_absent(mem::vm(), &args)?;
-            // The mapping counts from here on, so others may use the file while its pages are made present.
-            drop(kept);
-            space.populate_new(mem::vm(), at, &args);
-            Ok(at)
-        })
-    });
+    let at = mappable.and_then(|_kept| in_space(|space| space.map(mem::vm(), &args)));
     if let Some(object) = object {
         object.release(mem::vm());
     }

@@ -2,7 +2,7 @@
 //!
 //! They lie in file systems that are mounted nowhere and have the default quotas, one for each user: so no user fills another's. That of the
 //! super-user is there from boot on; another user's is made with its first file. It is never freed, and is reused for another user once it
-//! has no file. A thread that is about to make a file in it then makes it in what is the other user's, who is not charged.
+//! has no file. A thread that is about to make a file in it then makes it in what is the other user's by then, and that user is not charged.
 
 use alloc::string::String;
 use alloc::vec::Vec;

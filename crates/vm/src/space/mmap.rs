@@ -167,54 +167,37 @@ impl Space {
     /// - `NoMemory`: no room, a required address outside user space, too many mappings, no memory. With `fixed`, what was
     ///   mapped there may be gone then.
     pub fn map<M: Machine>(&self, vm: &Vm<M>, args: &MapArgs<'_>) -> Result<u64, VmError> {
-        let at = self.map_absent(vm, args)?;
-        self.populate_new(vm, at, args);
-        Ok(at)
-    }
-
-    /// As [`map`](Space::map), for a caller that holds a lock: it makes no page present, and the caller calls [`populate_new`](Space::populate_new)
-    /// afterwards.
-    ///
-    /// # Errors
-    /// As for `map`.
-    pub fn map_absent<M: Machine>(&self, vm: &Vm<M>, args: &MapArgs<'_>) -> Result<u64, VmError> {
         let len = round_up(args.len)
             .filter(|&len| len > 0)
             .ok_or(VmError::Invalid)?;
-        let mut map = self.lock();
-        if map.is_closed() {
-            return Err(VmError::Invalid);
-        }
-        let plain = is_plain(args, len);
-        map.admit_more(if plain { 1 } else { args.pieces(len)? })?;
-        let at = place(&map, args, len)?;
-        if args.place.fixed && !args.place.noreplace {
-            map.unmap(vm, at, at + len)?;
-        }
-        if plain {
-            let entry = MapEntry::new(args.entry(at, at + len), None, false);
-            map.insert_one(vm, entry);
-        } else {
-            let new = self.build(vm, args, at, len)?;
-            map.insert(vm, new);
-            map.merge_between(vm, at, at + len);
+        let at = {
+            let mut map = self.lock();
+            if map.is_closed() {
+                return Err(VmError::Invalid);
+            }
+            let plain = is_plain(args, len);
+            map.admit_more(if plain { 1 } else { args.pieces(len)? })?;
+            let at = place(&map, args, len)?;
+            if args.place.fixed && !args.place.noreplace {
+                map.unmap(vm, at, at + len)?;
+            }
+            if plain {
+                let entry = MapEntry::new(args.entry(at, at + len), None, false);
+                map.insert_one(vm, entry);
+            } else {
+                let new = self.build(vm, args, at, len)?;
+                map.insert(vm, new);
+                map.merge_between(vm, at, at + len);
+            }
+            at
+        };
+        let locked = args.flags.contains(EntryFlags::LOCKED) && !args.place.on_fault;
+        if args.place.populate || locked {
+            // As in Linux, a page that cannot be made present now is left to a later fault.
+            let access = first_access(args.prot, args.entry(at, at + len).flags);
+            let _populated = self.populate(vm, at, len, access);
         }
         Ok(at)
-    }
-
-    /// Makes the pages of what `map_absent` has mapped at `at` present, if `args` say so. Another thread may have replaced it. Takes no lock for longer
-    /// than a fault.
-    pub fn populate_new<M: Machine>(&self, vm: &Vm<M>, at: u64, args: &MapArgs<'_>) {
-        let locked = args.flags.contains(EntryFlags::LOCKED) && !args.place.on_fault;
-        if !args.place.populate && !locked {
-            return;
-        }
-        let Some(len) = round_up(args.len) else {
-            return;
-        };
-        // As in Linux, a page that cannot be made present now is left to a later fault.
-        let access = first_access(args.prot, args.entry(at, at + len).flags);
-        let _populated = self.populate(vm, at, len, access);
     }
 
     /// Makes several mappings in one change, at the addresses that they name, in ascending order. Nothing is replaced,

@@ -75,7 +75,7 @@ pub fn operate(
     let changes = operations.iter().any(|o| o.by != 0);
     let want = if changes { WRITE } else { READ };
     if list.is_some() {
-        // An adjustment may need memory. Whoever waits is a thread, which has what it needs.
+        // An adjustment may need memory. A thread that waits has what that needs.
         mem::admit_process()?;
     }
     let request = Request {
