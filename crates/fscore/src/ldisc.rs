@@ -28,6 +28,7 @@ pub enum TtySignal {
 ///
 /// Indices are free-running; a slot is an index modulo [`BUFFER`]. `read <= line <= write`:
 /// bytes before `line` are complete lines (or, without line editing, all bytes).
+#[derive(Clone, Copy)]
 pub struct Ldisc {
     termios: Termios,
     read: u32,

@@ -59,7 +59,7 @@ impl FileOps for PidFile {
         if let Some(waiter) = waiter {
             waiter.listen(exit::ended(&self.process));
         }
-        if self.process.is_zombie() {
+        if exit::has_ended(&self.process) {
             PollMask::READ
         } else {
             PollMask::NONE

@@ -360,10 +360,10 @@ fn adopt(reaper: &Arc<Process>, child: &Arc<Process>, from: &Process) {
     }
 }
 
-/// The queue that is woken by the end of `p`: once `p` is a zombie. Allocates at the first call for a process.
+/// The queue that is woken by the end of `p`: once [`has_ended`] says so. Allocates at the first call for a process.
 pub fn ended(p: &Process) -> &WaitQueue {
     let queue = &p.seldom().ended;
-    // Before the caller looks at the process's life: `become_zombie` has the other half.
+    // Before the caller looks whether it has ended: `become_zombie` has the other half.
     fence(Ordering::SeqCst);
     queue
 }
@@ -371,14 +371,21 @@ pub fn ended(p: &Process) -> &WaitQueue {
 /// The last step of a process's end: makes it a zombie, drops its pending signals, and notifies the parent. May sleep.
 fn become_zombie(p: &Arc<Process>) {
     p.life.swap(Life::Zombie as u8, Ordering::SeqCst);
-    // The other half of `ended`: a listener that is not seen here finds a zombie.
+    // It takes none any more, and may stay for long: what its senders pay for goes now.
+    p.pending.drop_all();
+    report_end(p);
+    // Not before: a program that a pidfd tells of the end waits for the process then. The other half of `ended`: a listener that is not
+    // seen here finds the flag.
+    p.flags.fetch_or(pflag::REPORTED, Ordering::SeqCst);
     ksync::fence_after_rmw();
     if let Some(seldom) = p.seldom.get() {
         seldom.ended.wake_all();
     }
-    // It takes none any more, and may stay for long: what its senders pay for goes now.
-    p.pending.drop_all();
-    report_end(p);
+}
+
+/// Whether a process has ended, and its parent can wait for it or has done so.
+pub fn has_ended(p: &Process) -> bool {
+    p.flags.load(Ordering::SeqCst) & pflag::REPORTED != 0
 }
 
 /// Moves the zombie `p` to its parent's list of zombies and notifies the parent, unless another thread has. If the parent

@@ -94,6 +94,8 @@ pub mod flag {
     pub const CODE_BARRIERS: u32 = 1 << 13;
     /// Each signal that becomes pending for it or a thread of it wakes `Seldom::arrivals`. Most processes never set it.
     pub const HEARS_SIGNALS: u32 = 1 << 14;
+    /// It has ended, and its parent can wait for it.
+    pub const REPORTED: u32 = 1 << 15;
     /// The lowest of the bits of [`coredump_filter`](super::Process::coredump_filter), which are kept inverted where Linux sets them
     /// by default.
     pub const DUMP_FILTER_SHIFT: u32 = 16;

@@ -64,9 +64,9 @@ fn a_listener_to_the_end_hears_no_signal() {
             nap(1);
             assert!(kill(pid, KILL));
         });
-        assert_eq!(listen(&child, exit::ended, Process::is_zombie), 2);
+        assert_eq!(listen(&child, exit::ended, exit::has_ended), 2);
         // One that comes after the end finds it.
-        assert_eq!(listen(&child, exit::ended, Process::is_zombie), 1);
+        assert_eq!(listen(&child, exit::ended, exit::has_ended), 1);
         assert_eq!(wait(Children::Pid(pid)).map(|(pid, _)| pid), Ok(pid));
     });
 }

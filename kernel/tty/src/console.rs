@@ -23,7 +23,11 @@ hal::machine_static! {
 }
 
 fn tty() -> &'static Arc<Tty> {
-    CONSOLE.get_or_init(|| Arc::new(Tty::serial(number(4, 64), console::write_bytes)))
+    CONSOLE.get_or_init(|| {
+        // At boot, where there is memory for more than that.
+        let tty = Tty::serial(number(4, 64), console::write_bytes);
+        Arc::new(tty.expect("memory for the console"))
+    })
 }
 
 /// Passes a byte from the serial line to the terminal. Called by the console's thread; may sleep.

@@ -20,13 +20,15 @@ pub(super) struct Line {
 
 impl Line {
     /// A fresh discipline.
-    pub fn new(master: Option<Master>) -> Line {
-        Line {
-            // A constant, which is copied to the heap: its buffer is half a kernel stack.
-            ldisc: Box::new(const { Ldisc::new() }),
+    /// `None` if there is no memory.
+    pub fn new(master: Option<Master>) -> Option<Line> {
+        // Its buffer is half a kernel stack.
+        static FRESH: Ldisc = Ldisc::new();
+        Some(Line {
+            ldisc: ksync::try_box_copy(&FRESH)?,
             hangups: 0,
             master,
-        }
+        })
     }
 
     /// Lets the discipline work. What it sends goes to the master, which drops what has no room, or to `wire`.

@@ -48,7 +48,7 @@ pub fn open_master(pts: &Arc<Pts>) -> Result<Kind> {
         _memory: MemoryCharge::new(current().payer(), BYTES),
     };
     let tty = Tty::new(device, |_| (), Some(Master::new(number)?), Some(pair));
-    let tty = Arc::new(tty);
+    let tty = Arc::new(tty.ok_or(FsError::NoMemory)?);
     tty.line
         .lock()
         .set_termios(fscore::ldisc::Termios::fresh_pseudo());

@@ -38,23 +38,24 @@ pub struct Tty {
 }
 
 impl Tty {
-    /// A terminal of 24 rows and 80 columns, with device number `number`, whose output goes to `wire`.
-    pub(super) fn serial(number: u64, wire: fn(&[u8])) -> Tty {
-        Tty {
+    /// A terminal of 24 rows and 80 columns, with device number `number`, whose output goes to `wire`; `None` if there is no
+    /// memory.
+    pub(super) fn serial(number: u64, wire: fn(&[u8])) -> Option<Tty> {
+        Some(Tty {
             size: AtomicU64::new(24 | 80 << 16),
-            ..Tty::new(number, wire, None, None)
-        }
+            ..Tty::new(number, wire, None, None)?
+        })
     }
 
-    /// A terminal without a size.
+    /// A terminal without a size; `None` if there is no memory.
     pub(super) fn new(
         number: u64,
         wire: fn(&[u8]),
         master: Option<Master>,
         pair: Option<Pair>,
-    ) -> Tty {
-        Tty {
-            line: Mutex::new(Line::new(master)),
+    ) -> Option<Tty> {
+        Some(Tty {
+            line: Mutex::new(Line::new(master)?),
             control: Spin::new(Control::NONE),
             size: AtomicU64::new(0),
             exclusive: AtomicBool::new(false),
@@ -63,7 +64,7 @@ impl Tty {
             number,
             wire,
             pair,
-        }
+        })
     }
 
     /// Passes bytes from the wire through the line discipline: echoes them, signals the foreground group, and wakes readers and
