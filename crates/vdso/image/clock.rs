@@ -2,9 +2,6 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Nanoseconds of a second.
-pub const SECOND: u64 = 1_000_000_000;
-
 /// The clocks: the first words of the page behind the code. All are written before the first program runs, and `real_at_zero` again whenever
 /// real time is set, by one store.
 #[repr(C)]

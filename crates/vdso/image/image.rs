@@ -11,7 +11,7 @@
 
 mod clock;
 
-use clock::{Clock, SECOND};
+use clock::Clock;
 use core::arch::asm;
 use core::sync::atomic::AtomicU64;
 
@@ -30,6 +30,9 @@ pub struct Time {
     seconds: u64,
     rest: u64,
 }
+
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
 
 const GETTIMEOFDAY: u64 = 96;
 const CLOCK_GETTIME: u64 = 228;

@@ -7,7 +7,9 @@
 #[path = "../image/clock.rs"]
 mod clock;
 
-pub use clock::{Clock, SECOND};
+use core::mem::offset_of;
+
+pub use clock::Clock;
 
 /// The object, in whole pages.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vdso.so"));
@@ -21,5 +23,9 @@ pub const PAGES: usize = 2;
 /// Where the clocks' page begins.
 pub const CLOCK_AT: usize = (PAGES - 1) * PAGE;
 
-/// Where [`Clock::real_at_zero`] lies.
-pub const REAL_AT_ZERO_AT: usize = CLOCK_AT + core::mem::offset_of!(Clock, real_at_zero);
+/// Where the words of [`Clock`] lie.
+pub const NS_PER_TICK_AT: usize = CLOCK_AT + offset_of!(Clock, ns_per_tick);
+/// As above.
+pub const ZERO_AT: usize = CLOCK_AT + offset_of!(Clock, zero);
+/// As above.
+pub const REAL_AT_ZERO_AT: usize = CLOCK_AT + offset_of!(Clock, real_at_zero);

@@ -137,13 +137,17 @@ pub trait Socket: Send + Sync + 'static {
     /// Bytes that were sent and not received.
     fn unreceived(&self) -> usize;
     /// Whether receives show the ids of senders; `None` if the family has none.
-    fn shows_ids(&self) -> Option<bool>;
+    fn shows_ids(&self) -> Option<bool> {
+        None
+    }
     /// Sets that.
-    fn show_ids(&self, on: bool);
+    fn show_ids(&self, _on: bool) {}
     /// Sets whether packets get the time at which they come.
     fn stamp_packets(&self, on: bool);
     /// The ids of the peer of a connection.
-    fn peer_ids(&self) -> Option<Ids>;
+    fn peer_ids(&self) -> Option<Ids> {
+        None
+    }
     /// For fstat(2).
     fn attr(&self) -> Attr;
     /// The protocol's number, 0 if the family has none.

@@ -5,7 +5,7 @@
 
 use alloc::sync::Arc;
 
-use ::vdso::{CLOCK_AT, IMAGE, REAL_AT_ZERO_AT};
+use ::vdso::{IMAGE, NS_PER_TICK_AT, REAL_AT_ZERO_AT, ZERO_AT};
 use ::vm::{NoMemory, ObjectRef};
 use ksync::Once;
 use mem::vm;
@@ -42,8 +42,8 @@ pub fn init() -> Result<(), NoMemory> {
         return Err(NoMemory);
     }
     let [ratio, zero] = hal::time::scale();
-    put(&object, CLOCK_AT, ratio);
-    put(&object, CLOCK_AT + 8, zero);
+    put(&object, NS_PER_TICK_AT, ratio);
+    put(&object, ZERO_AT, zero);
     OBJECT.get_or_init(|| object);
     real_time_was_set();
     Ok(())

@@ -22,7 +22,6 @@ use super::option;
 use super::ports::{self, Owner, Place, Protocol};
 use crate::address::{Type, family};
 use crate::error::{Result, SocketError};
-use crate::ids::Ids;
 use crate::inbox::{self, Inbox, Pushed, Take};
 use crate::local::{BAND, LinkLock};
 use crate::option::{Options, SEND_DEFAULT};
@@ -532,16 +531,6 @@ impl Socket for UdpSocket {
 
     fn unreceived(&self) -> usize {
         0
-    }
-
-    fn shows_ids(&self) -> Option<bool> {
-        None
-    }
-
-    fn show_ids(&self, _: bool) {}
-
-    fn peer_ids(&self) -> Option<Ids> {
-        None
     }
 
     fn set_option(&self, level: i32, option: u32, value: &[u8]) -> Result<()> {

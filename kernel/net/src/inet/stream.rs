@@ -12,7 +12,6 @@ use super::option;
 use super::pair::State;
 use super::tcp::{Phase, Side, TcpSocket};
 use crate::error::{Result, SocketError};
-use crate::ids::Ids;
 use crate::inbox::{Got, Take};
 use crate::option::Options;
 use crate::socket::{Accepted, Address, Message, OPTION, Receive, Received, Socket, Type};
@@ -344,16 +343,6 @@ impl Socket for TcpSocket {
     /// None: what was sent is with the other side, which is as if it were acknowledged.
     fn unreceived(&self) -> usize {
         0
-    }
-
-    fn shows_ids(&self) -> Option<bool> {
-        None
-    }
-
-    fn show_ids(&self, _: bool) {}
-
-    fn peer_ids(&self) -> Option<Ids> {
-        None
     }
 
     fn set_option(&self, level: i32, option: u32, value: &[u8]) -> Result<()> {

@@ -1,5 +1,5 @@
 //! Local sockets on the simulated machine, and the calls of their users.
-#![allow(dead_code, reason = "no test uses all of it")]
+#![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
 use std::sync::Arc;
 
@@ -9,14 +9,15 @@ use net::error::Result;
 use net::rights::Rights;
 use net::socket::{Message, Receive, Received, Type};
 use net::{LocalSocket, Socket, SocketError, SocketFile};
-use proc::wait4::Children;
 use task::current::current;
-use task::park::{self, Deadline, Interruptible, ParkError, Step};
 use vfs::error::FsError;
 use vfs::file::{FileRef, o};
 use vfs::poll::PollMask;
 
-use crate::support::{exited, fork, wait};
+#[path = "../../../proc/tests/support/beside.rs"]
+mod processes;
+
+pub use processes::{beside, join, poll};
 
 /// The error of a call that would have to wait.
 pub const AGAIN: SocketError = SocketError::File(FsError::WouldBlock);
@@ -160,37 +161,6 @@ pub fn receive_files(from: &FileRef, most: usize) -> Result<(Vec<u8>, Vec<FileRe
 /// The events of a file now.
 pub fn events(file: &FileRef) -> PollMask {
     file.poll(None)
-}
-
-/// poll(2) of one file.
-pub fn poll(file: &FileRef, wanted: PollMask, deadline: Deadline) -> Result<PollMask, ParkError> {
-    let mut state = (file.clone(), wanted);
-    park::park(&mut state, deadline, Interruptible::Yes, |state, w| {
-        let always = PollMask::ERR | PollMask::HUP;
-        let found = state.0.poll(Some(w)) & (state.1 | always);
-        match found.is_empty() {
-            true => Step::Wait,
-            false => Step::Done(found),
-        }
-    })
-}
-
-/// Starts a process that does something beside the caller, and shares what the function has; returns its pid.
-pub fn beside(what: impl FnOnce() + Send + Sync + 'static) -> u32 {
-    let what = std::sync::Mutex::new(Some(what));
-    fork(move || {
-        let what = what.lock().expect("not poisoned").take();
-        what.expect("one process runs it")();
-        0
-    })
-}
-
-/// Waits for the ends of so many children.
-pub fn join(count: usize) {
-    for _ in 0..count {
-        let (_, status) = wait(Children::Any).expect("a child");
-        assert_eq!(status, exited(0));
-    }
 }
 
 /// Makes the caller a user without capabilities. Returns the account.

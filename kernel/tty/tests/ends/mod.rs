@@ -1,12 +1,10 @@
 //! Pseudo-terminals on the simulated machine, and the calls of the users of both ends.
-#![allow(dead_code, reason = "no test uses all of it")]
+#![allow(dead_code, unused_imports, reason = "no test uses all of it")]
 
 use std::sync::Arc;
 
 use hal::uio::IoBuf;
-use proc::wait4::Children;
 use task::current::current;
-use task::park::{self, Deadline, Interruptible, ParkError, Step};
 use tty::pts::{Options, Pts};
 use tty::pty;
 use vfs::context::boot_root;
@@ -14,9 +12,11 @@ use vfs::dentry::Dentry;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileRef, o};
 use vfs::place::Path;
-use vfs::poll::PollMask;
 
-use crate::support::{exited, fork, wait};
+#[path = "../../../proc/tests/support/beside.rs"]
+mod processes;
+
+pub use processes::{beside, join, poll};
 
 pub const TCFLSH: u32 = 0x540b;
 pub const TCXONC: u32 = 0x540a;
@@ -72,35 +72,4 @@ pub fn write(file: &FileRef, bytes: &[u8]) -> Result<usize> {
 /// ioctl(2) with a number.
 pub fn ioctl(file: &FileRef, request: u32, arg: u64) -> Result<u64> {
     file.ops().ioctl(file, request, arg)
-}
-
-/// poll(2) of one file.
-pub fn poll(file: &FileRef, wanted: PollMask, deadline: Deadline) -> Result<PollMask, ParkError> {
-    let mut state = (file.clone(), wanted);
-    park::park(&mut state, deadline, Interruptible::Yes, |state, w| {
-        let always = PollMask::ERR | PollMask::HUP;
-        let found = state.0.poll(Some(w)) & (state.1 | always);
-        match found.is_empty() {
-            true => Step::Wait,
-            false => Step::Done(found),
-        }
-    })
-}
-
-/// Starts a process that does something beside the caller.
-pub fn beside(what: impl FnOnce() + Send + Sync + 'static) -> u32 {
-    let what = std::sync::Mutex::new(Some(what));
-    fork(move || {
-        let what = what.lock().expect("not poisoned").take();
-        what.expect("one process runs it")();
-        0
-    })
-}
-
-/// Waits for the ends of so many children.
-pub fn join(count: usize) {
-    for _ in 0..count {
-        let (_, status) = wait(Children::Any).expect("a child");
-        assert_eq!(status, exited(0));
-    }
 }
