@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering::SeqCst;
 
 use mem::{NoMemory, last_resort};
-use memory_users::{give_back, hoard, in_need, with_killer};
+use memory_users::{give_back, hoard, in_need, stay_on, user_that, with_killer};
 use proc::oom::wait_for_reserve;
 use proc::wait4::Children;
 use programs::{MS, count, next, until};
@@ -37,11 +37,17 @@ fn ms_of(act: impl FnOnce()) -> u64 {
 
 /// The rights with which the kernel's heap asks for a block when there is none, if the requests with `given` rights succeed.
 fn asked(bytes: usize, given: &[Rights]) -> (bool, Vec<Rights>) {
+    asked_until(bytes, |rights, _| given.contains(&rights))
+}
+
+/// As above, if a request succeeds when `given` says so, which is told how many there were before.
+fn asked_until(bytes: usize, given: impl Fn(Rights, usize) -> bool) -> (bool, Vec<Rights>) {
     let asked = RefCell::new(Vec::new());
     let layout = Layout::from_size_align(bytes, 8).expect("a size");
     let block = last_resort(layout, |rights| {
+        let before = asked.borrow().len();
         asked.borrow_mut().push(rights);
-        match given.contains(&rights) {
+        match given(rights, before) {
             true => core::ptr::dangling_mut::<u64>().cast(),
             false => core::ptr::null_mut(),
         }
@@ -154,5 +160,45 @@ fn the_heap_takes_from_the_reserve_what_it_cannot_wait_for() {
             0
         });
         assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
+    });
+}
+
+/// The killer waits five seconds for its victim, longer than a thread tries for more than the reserve.
+#[test]
+fn a_thread_that_may_be_killed_leaves_the_last_pages_to_others() {
+    with_killer(2, || {
+        user_that(500, 500, || stay_on(8000));
+        let child = fork(|| {
+            let (got, rights) = in_need(|| asked(64, &[Rights::Table, Rights::Reserve]));
+            assert!(got);
+            assert_eq!(
+                rights,
+                [[Rights::Kernel; 6].as_slice(), &[Rights::Table]].concat()
+            );
+            0
+        });
+        assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
+    });
+}
+
+#[test]
+fn a_killed_thread_sleeps_until_there_is_a_last_page() {
+    with_killer(2, || {
+        let child = immune(|| {
+            assert!(kill(me().pid(), 9));
+            in_need(|| {
+                let begun = monotonic_ns();
+                let (got, rights) = asked_until(64, |_, before| before == 3);
+                assert!(got && (monotonic_ns() - begun) / MS >= 30);
+                assert_eq!(rights, [Rights::Reserve; 4]);
+                // Not where it cannot sleep.
+                let pin = ksync::pin();
+                let refused = asked_until(64, |_, before| before == 3);
+                drop(pin);
+                assert_eq!(refused, (false, vec![Rights::Reserve]));
+            });
+            1
+        });
+        assert_eq!(wait(Children::Pid(child)), Ok((child, 9)));
     });
 }

@@ -154,8 +154,13 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     /// is no memory; this member may move to the former, too, even if the result is an error. The caller prevents all
     /// concurrent operations on this member except reads.
     pub fn attach_elsewhere(&self, value: M) -> Result<Self, AttachError> {
+        Ok(self.attach_prepared(NewMember::new(value)?))
+    }
+
+    /// As [`attach_elsewhere`](Member::attach_elsewhere), and allocates nothing but what lets the hub grow: for callers that hold a pin.
+    pub fn attach_prepared(&self, new: NewMember<T, M, C>) -> Self {
         self.move_here(&pin());
-        attach_chosen(self.node().hub, value)
+        new.join(self.node().hub)
     }
 
     /// Moves the member from the inline shard of a grown hub to this CPU's, if the latter's lock is free.
@@ -273,26 +278,44 @@ fn new_nodes<T: HubValue, M: Send + Sync + 'static, C: LockClass, const N: usize
     }))
 }
 
-/// Attaches to a hub that the caller keeps alive: in this CPU's shard, else in the inline one, which may make the hub grow.
-pub(super) fn attach_chosen<T: HubValue, M: Send + Sync + 'static, C: LockClass>(
-    hub: NonNull<Inner<T, M, C>>,
-    value: M,
-) -> Result<Member<T, M, C>, AttachError> {
-    let node = Node::new(hub, value).map_err(|_| AttachError)?;
-    // SAFETY: alive by the caller's reference.
-    let inner = unsafe { hub.as_ref() };
-    let pin = pin();
-    match inner.grown.load(&pin).and_then(|shards| shards.here(&pin)) {
-        Some(shard) => Node::attach(node, inner, shard),
-        None => {
-            Node::attach(node, inner, &inner.written.inline);
-            if inner.written.inline.used_by(pin.cpu()) >= GROW_AFTER {
-                // If there is no memory the hub does not grow.
-                let _ = inner.grow(&pin);
+/// A member of no hub yet.
+pub struct NewMember<T: HubValue, M: Send + Sync + 'static, C: LockClass = HubShard> {
+    /// Owned, and not linked.
+    node: Box<Node<T, M, C>>,
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> NewMember<T, M, C> {
+    /// Allocates it.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(value: M) -> Result<Self, AttachError> {
+        // The hub is set where it is attached.
+        let node = Node::new(NonNull::dangling(), value).map_err(|_| AttachError)?;
+        // SAFETY: made above, never linked.
+        let node = unsafe { Box::from_raw(node.as_ptr()) };
+        Ok(NewMember { node })
+    }
+
+    /// Attaches it to a hub that the caller keeps alive: in this CPU's shard, else in the inline one, which may make the hub grow.
+    pub(super) fn join(mut self, hub: NonNull<Inner<T, M, C>>) -> Member<T, M, C> {
+        self.node.hub = hub;
+        let node = NonNull::from(Box::leak(self.node));
+        // SAFETY: alive by the caller's reference.
+        let inner = unsafe { hub.as_ref() };
+        let pin = pin();
+        match inner.grown.load(&pin).and_then(|shards| shards.here(&pin)) {
+            Some(shard) => Node::attach(node, inner, shard),
+            None => {
+                Node::attach(node, inner, &inner.written.inline);
+                if inner.written.inline.used_by(pin.cpu()) >= GROW_AFTER {
+                    // If there is no memory the hub does not grow.
+                    let _ = inner.grow(&pin);
+                }
             }
         }
+        Member { node }
     }
-    Ok(Member { node })
 }
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Deref for Member<T, M, C> {

@@ -37,11 +37,8 @@ use core::{
     ptr::{self, NonNull},
 };
 
-pub use self::member::{Member, ReplaceError};
-use self::{
-    member::attach_chosen,
-    shard::{Shard, Shards},
-};
+pub use self::member::{Member, NewMember, ReplaceError};
+use self::shard::{Shard, Shards};
 use crate::{
     atomic::{AtomicUsize, Ordering::*, fence},
     class::LockClass,
@@ -208,7 +205,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
 
     /// Attaches a member, in a shard chosen by CPU.
     pub fn attach(&self, value: M) -> Result<Member<T, M, C>, AttachError> {
-        attach_chosen(self.inner, value)
+        Ok(NewMember::new(value)?.join(self.inner))
     }
 
     /// Visits every member until `visit` breaks; `visit` runs under a shard's spin lock. Not for a hub that only

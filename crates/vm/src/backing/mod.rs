@@ -393,25 +393,17 @@ impl Chain {
         Chain::new(smallvec![layer])
     }
 
-    /// A second chain of the same layers, for a part of the entry.
-    pub(crate) fn share(&self) -> Chain {
-        Chain::new(self.layers.clone())
-    }
-
-    /// A copy of the list of layers, which is not counted as a use.
-    pub(crate) fn view(&self) -> Chain {
+    /// A chain of `layers` that is not counted as a use of them.
+    pub(crate) fn view_of(layers: Layers) -> Chain {
         Chain {
-            layers: self.layers.clone(),
+            layers,
             own: AtomicU64::new(0),
         }
     }
 
-    /// The chain with a new front layer.
-    pub(crate) fn shadowed_by(&self, front: Arc<Backing>) -> Chain {
-        let mut layers = Layers::with_capacity(self.layers.len() + 1);
-        layers.push(front);
-        layers.extend(self.layers.iter().cloned());
-        Chain::new(layers)
+    /// A copy of the list of layers, which is not counted as a use.
+    pub(crate) fn view(&self) -> Chain {
+        Chain::view_of(self.layers.clone())
     }
 
     /// All layers.

@@ -58,22 +58,24 @@ impl Space {
     /// is its own already, only clears the mark. Either begins a new generation, so that faults which saw the old state start
     /// again. Each call counts as one of `shadows`. The map's lock is held. On an error nothing else has changed.
     fn shadow<M: Machine>(&self, vm: &Vm<M>, entry: &MapEntry) -> Result<(), NoMemory> {
-        let pin = ksync::pin();
-        let Some(old) = entry.chain(&pin) else {
-            // Without layers there is nothing to copy: see `MapEntry::new`.
-            return Ok(());
+        let is_own = {
+            let pin = ksync::pin();
+            let Some(old) = entry.chain(&pin) else {
+                // Without layers there is nothing to copy: see `MapEntry::new`.
+                return Ok(());
+            };
+            vm.stats.get(&pin).shadows.add(1);
+            old.front().is_own()
         };
-        vm.stats.get(&pin).shadows.add(1);
-        if old.front().is_own() {
-            // The spaces that shared it have ended. No other can start to, because that takes a fork, which needs the
-            // map's lock.
-            entry.set_needs_copy(false);
-            return Ok(());
+        // If it is, the spaces that shared it have ended. No other can start to, because that takes a fork, which needs the
+        // map's lock.
+        if !is_own {
+            let front = Backing::attach_anon(vm, self.pmap(), relation(vm, self, entry))?;
+            // The chain is published before the state: a fault that sees the new state sees the new chain.
+            if let Some(new) = entry.shadowed_by(front) {
+                entry.succeed(vm, new);
+            }
         }
-        let front = Backing::attach_anon(vm, self.pmap(), relation(vm, self, entry))?;
-        let new = old.shadowed_by(front);
-        // The chain is published before the state: a fault that sees the new state sees the new chain.
-        entry.succeed(vm, &pin, old, new);
         entry.set_needs_copy(false);
         Ok(())
     }
@@ -158,11 +160,7 @@ fn relation<M: Machine>(vm: &Vm<M>, space: &Space, entry: &MapEntry) -> Relation
 /// here must not appear here.
 fn is_fresh(entry: &MapEntry, va: u64) -> bool {
     let start = entry.start();
-    let chain = {
-        let pin = ksync::pin();
-        entry.chain(&pin).map(Chain::view)
-    };
-    let Some(chain) = chain else {
+    let Some(chain) = entry.view() else {
         return entry.end() - va <= LONGEST;
     };
     chain.layers().iter().all(|layer| {

@@ -8,7 +8,7 @@ use ksync::{CpuPin, EpochPtr};
 use rust_alloc::boxed::Box;
 use rust_alloc::sync::Arc;
 
-use crate::backing::{Chain, LONGEST};
+use crate::backing::{Backing, Chain, LONGEST, Layers};
 use crate::map::{EntryFlags, Extent, Prot};
 use crate::{Machine, Vm};
 
@@ -205,25 +205,59 @@ impl MapEntry {
 
     /// Sets the chain, and retires the previous one. Does not touch the uses of layers. The map's lock is held.
     pub(crate) fn set_chain<M: Machine>(&self, vm: &Vm<M>, chain: Option<Chain>) {
-        self.chain
-            .replace(&vm.epoch, &ksync::pin(), chain.map(Box::new));
+        let chain = chain.map(Box::new);
+        self.chain.replace(&vm.epoch, &ksync::pin(), chain);
     }
 
-    /// Replaces chain `old` by `new`, which contains all layers of `old`. The map's lock is held.
-    pub(crate) fn succeed<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, old: &Chain, new: Chain) {
-        old.drop_uses(&new);
-        self.chain.replace(&vm.epoch, pin, Some(Box::new(new)));
+    /// Replaces the chain by `new`, which contains all of its layers. The map's lock is held.
+    pub(crate) fn succeed<M: Machine>(&self, vm: &Vm<M>, new: Chain) {
+        let new = Box::new(new);
+        let pin = ksync::pin();
+        if let Some(old) = self.chain(&pin) {
+            old.drop_uses(&new);
+        }
+        self.chain.replace(&vm.epoch, &pin, Some(new));
     }
 
     /// Another entry over the same layers, as one more user of each. Its range may be a part of this one, or reach beyond it
     /// if the layers serve the rest as well. The map's lock is held.
     pub(crate) fn part(&self, args: EntryArgs) -> Arc<MapEntry> {
-        // No pin is held where memory is allocated, so that the thread can wait for memory there.
-        let chain = {
-            let pin = ksync::pin();
-            self.chain(&pin).map(Chain::share)
-        };
+        let chain = self.copy_layers(0).map(Chain::new);
         MapEntry::new(args, chain, self.state().needs_copy())
+    }
+
+    /// The chain as it is, not counted as a use of its layers; `None` without one.
+    pub(crate) fn view(&self) -> Option<Chain> {
+        self.copy_layers(0).map(Chain::view_of)
+    }
+
+    /// The chain with a new front layer; `None` without one. The map's lock is held.
+    pub(crate) fn shadowed_by(&self, front: Arc<Backing>) -> Option<Chain> {
+        let mut layers = self.copy_layers(1)?;
+        layers.insert(0, front);
+        Some(Chain::new(layers))
+    }
+
+    /// The number of layers. Stable under the map's lock.
+    #[inline]
+    pub(crate) fn depth(&self) -> usize {
+        let pin = ksync::pin();
+        self.chain(&pin).map_or(0, |chain| chain.layers().len())
+    }
+
+    /// The layer at a depth, if there is one, for callers that wait and so hold no pin.
+    #[inline]
+    pub(crate) fn layer(&self, depth: usize) -> Option<Arc<Backing>> {
+        let pin = ksync::pin();
+        self.chain(&pin)?.layers().get(depth).cloned()
+    }
+
+    /// The layers at this moment, with room for `more`; `None` without a chain.
+    fn copy_layers(&self, more: usize) -> Option<Layers> {
+        // No pin is held where memory is allocated, so that the thread can wait for memory there.
+        let mut layers = Layers::with_capacity(self.depth() + more);
+        layers.extend(self.chain(&ksync::pin())?.layers().iter().cloned());
+        Some(layers)
     }
 
     /// Whether a fault should try to fold the chain, which is long. Not while the state is the one in which folding was

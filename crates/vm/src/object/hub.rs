@@ -3,7 +3,7 @@
 use core::ops::{ControlFlow, Deref};
 
 use ksync::atomic::{AtomicBool, Ordering::Relaxed};
-use ksync::{CpuPin, HubRef, HubValue, Member, MemberSlot, lock_class};
+use ksync::{CpuPin, HubRef, HubValue, Member, MemberSlot, NewMember, lock_class};
 use rust_alloc::sync::Arc;
 
 use super::{Frames, Kind, Object, Quota, Swept, Watch};
@@ -173,13 +173,16 @@ impl Attachment {
 
     /// Attaches another extent to the same object, as a writer if this one is. `NoMemory` also if this one is detached.
     pub(crate) fn attach(&self, extent: MappedExtent) -> Result<Attachment, NoMemory> {
+        // No pin is held where memory is allocated, so that the thread can wait for memory there.
+        let new = NewMember::new(extent).map_err(|_| NoMemory)?;
         let pin = ksync::pin();
         let object = self.object(&pin).ok_or(NoMemory)?;
-        let member = self
-            .slot
-            .with(&pin, |member| member.attach_elsewhere(extent));
-        let member = member.and_then(Result::ok).ok_or(NoMemory)?;
-        Ok(Attachment::of(member, object, self.writes()))
+        let member = self.slot.with(&pin, |member| member.attach_prepared(new));
+        Ok(Attachment::of(
+            member.ok_or(NoMemory)?,
+            object,
+            self.writes(),
+        ))
     }
 
     /// Whether it is a shared mapping that may be written to, and is not detached.

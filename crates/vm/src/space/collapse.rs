@@ -94,13 +94,11 @@ impl Space {
         // before.
         let (mut left, mut asked) = (vm.tuning.fold_step, false);
         loop {
-            let chain = {
-                let pin = ksync::pin();
-                // Only a long chain is copied: that writes to all of its layers.
-                let chain = entry.chain(&pin).filter(|chain| is_long(vm, chain));
-                chain.map(Chain::view)
-            };
-            let Some(chain) = chain else {
+            // Only a long chain is copied: that writes to all of its layers.
+            let long = entry
+                .chain(&ksync::pin())
+                .is_some_and(|chain| is_long(vm, chain));
+            let Some(chain) = long.then(|| entry.view()).flatten() else {
                 return Ok(false);
             };
             let fold = Fold {

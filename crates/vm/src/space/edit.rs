@@ -526,31 +526,16 @@ impl MapEntry {
     /// shares; [`Object::move_page`](crate::object::Object::move_page) moves nothing there any more.
     #[inline(always)]
     fn each_layer(&self, f: impl Fn(&Backing)) {
-        let layers = {
-            let pin = ksync::pin();
-            self.chain(&pin).map_or(0, |chain| chain.layers().len())
-        };
         // A mapping that was never written to has no layers.
-        if layers == 0 {
-            return;
-        }
-        let layer = |depth: usize| {
-            let pin = ksync::pin();
-            self.chain(&pin)?.layers().get(depth).cloned()
-        };
-        (0..layers)
+        (0..self.depth())
             .rev()
-            .filter_map(layer)
+            .filter_map(|at| self.layer(at))
             .for_each(|layer| f(&layer));
     }
 
     /// Passes a copy of the list of layers to `f`, which may take long, so no pin is held.
     fn with_layers(&self, f: impl FnOnce(&Chain)) {
-        let copy = {
-            let pin = ksync::pin();
-            self.chain(&pin).map(Chain::view)
-        };
-        if let Some(copy) = copy {
+        if let Some(copy) = self.view() {
             f(&copy);
         }
     }

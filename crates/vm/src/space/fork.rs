@@ -50,11 +50,11 @@ impl Copies<'_> {
         Ok(copy)
     }
 
-    /// The child's copy of a chain.
-    fn chain(&mut self, chain: &Chain) -> Result<Chain, VmError> {
-        let mut layers = Layers::with_capacity(chain.layers().len());
-        for layer in chain.layers() {
-            layers.push(self.layer(layer)?);
+    /// The child's copy of an entry's chain of so many layers. The parent's map is locked.
+    fn chain(&mut self, entry: &MapEntry, depth: usize) -> Result<Chain, VmError> {
+        let mut layers = Layers::with_capacity(depth);
+        for layer in (0..depth).map_while(|at| entry.layer(at)) {
+            layers.push(self.layer(&layer)?);
         }
         Ok(Chain::new(layers))
     }
@@ -140,23 +140,18 @@ fn copy_entry<M: Machine>(
     if args.flags.contains(empty) {
         return Ok(Some(MapEntry::new(args, None, false)));
     }
-    let chain = {
-        // The map's lock keeps the chain unchanged; nothing here sleeps.
-        let mut pin = ksync::pin();
-        let mut chain = entry.chain(&pin);
-        if chain.is_some_and(|chain| chain.layers().len() > vm.tuning.copy_depth) {
-            drop(pin);
-            if parent.fold(vm, entry, Effort::Bound).is_err() && entry.is_full(vm) {
-                return Err(VmError::NoMemory);
-            }
-            pin = ksync::pin();
-            chain = entry.chain(&pin);
+    let mut depth = entry.depth();
+    if depth > vm.tuning.copy_depth {
+        if parent.fold(vm, entry, Effort::Bound).is_err() && entry.is_full(vm) {
+            return Err(VmError::NoMemory);
         }
-        chain.map(|layers| copies.chain(layers)).transpose()?
-    };
-    let Some(chain) = chain else {
+        depth = entry.depth();
+    }
+    if depth == 0 {
         return Ok(Some(MapEntry::new(args, None, false)));
-    };
+    }
+    // The map's lock keeps the chain unchanged.
+    let chain = copies.chain(entry, depth)?;
     let private = !entry.is_shared();
     if private && !entry.state().needs_copy() {
         entry.set_needs_copy(true);

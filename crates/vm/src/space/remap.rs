@@ -292,11 +292,7 @@ impl Space {
             return Err(VmError::NoMemory);
         }
         new.try_reserve(2).map_err(|_| VmError::NoMemory)?;
-        let layers = {
-            let pin = ksync::pin();
-            entry.chain(&pin).map(Chain::view)
-        };
-        let chain = match layers {
+        let chain = match entry.view() {
             None => None,
             Some(layers) => {
                 let mut moved = Layers::new();

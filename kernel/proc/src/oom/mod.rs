@@ -9,8 +9,8 @@
 //! enough, it kills processes (`victims`), waits until they have freed their memory, wakes as many waiters as that
 //! memory suffices for, and looks again. A thread that has been killed does not wait but takes from the reserve, and
 //! nothing on the way of an exit needs much memory. Any other thread takes from the reserve only where it cannot sleep
-//! or has waited too often; it then does not return to user mode before there is memory again, or is killed
-//! ([`wait_for_reserve`]). System calls that change many things at once stop midway when memory runs short
+//! or has waited too often, and leaves the last quarter in the latter case; it then does not return to user mode before
+//! there is memory again, or is killed ([`wait_for_reserve`]). System calls that change many things at once stop midway when memory runs short
 //! ([`mem::admit_change`]).
 
 mod eligible;
@@ -28,6 +28,7 @@ use task::wait::{WaitQueue, Waiter};
 use task::{kthread, time};
 use vm::Rights;
 
+use self::eligible::is_eligible;
 use self::victims::{Choice, Killer, Victims};
 use crate::{UserThreadExt, signal};
 
@@ -40,6 +41,10 @@ const WAIT_NS: u64 = 500_000_000;
 const FAULT_TRIES: u32 = 40;
 /// After so many waits, an allocation in the kernel takes from the reserve, and a call such as fork, execve or mmap is refused.
 const KERNEL_TRIES: u32 = 6;
+/// After so many, an allocation in the kernel takes the last page: a minute, in which all that may be killed is.
+const MOST_TRIES: u32 = 120;
+/// How often an allocation looks for the last page, after pauses of [`LOOK_NS`].
+const LAST_TRIES: u32 = 3000;
 /// The pause between two tries of a fault that failed although there is memory, in nanoseconds.
 const PAUSE_NS: u64 = 2_000_000;
 /// The pause between two looks at dying processes, in nanoseconds; and after how many looks other processes are killed
@@ -118,30 +123,64 @@ fn wait_for_room() -> Result<(), NoMemory> {
     Err(NoMemory)
 }
 
-/// Allocates memory for the kernel's heap when there is none above the reserve. A caller that may wait does so; where
-/// it cannot, has been killed, or has waited too often, `get` may take the last page. A thread of a program then waits in
-/// [`wait_for_reserve`] before it enters user mode. Requests for more than a page fail at once. Null if there is none.
+/// Allocates memory for the kernel's heap when there is none above the reserve. Requests for more than a page fail at once. Null if
+/// there is none, which a caller that may sleep is told after half a minute only.
+///
+/// Most users of the heap do not expect a refusal. So the last quarter of the reserve is for those that cannot wait, and a thread that
+/// may wait for memory takes none of it, however long it waits. A thread that has been killed, or that nobody will kill, may take the
+/// last page, and sleeps until there is one: others end meanwhile. A thread of a program then waits in [`wait_for_reserve`] before it
+/// enters user mode.
 fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
     if layout.size().max(layout.align()) > PAGE_SIZE {
         return core::ptr::null_mut();
     }
-    for _ in 0..KERNEL_TRIES {
-        if !vm().alloc.low_memory() || !may_wait() {
+    for tries in 0..MOST_TRIES {
+        let few = tries < KERNEL_TRIES;
+        if !may_wait() || few && !vm().alloc.low_memory() || !few && !is_to_be_killed() {
             break;
         }
-        ask_and_wait();
-        let object = get(Rights::Kernel);
+        let object = if few {
+            ask_and_wait();
+            get(Rights::Kernel)
+        } else {
+            note_debt();
+            get(Rights::Table)
+        };
         if !object.is_null() {
             return object;
         }
+        if !few {
+            ask_and_wait();
+        }
     }
+    note_debt();
+    let mut object = get(Rights::Reserve);
+    for _ in 0..LAST_TRIES {
+        if !object.is_null() || !may_sleep() {
+            break;
+        }
+        ask();
+        let _ = sleep_until(Deadline::after(LOOK_NS), Interruptible::No);
+        object = get(Rights::Reserve);
+    }
+    object
+}
+
+/// Whether the calling thread will be killed if nothing else gives memory, so that it need not take the last page before.
+fn is_to_be_killed() -> bool {
+    !task::current::current().is_kernel()
+        && is_eligible(crate::current().process())
+        && !HOPELESS.load(Ordering::SeqCst)
+}
+
+/// Makes a thread of a program wait in [`wait_for_reserve`], if memory is short.
+fn note_debt() {
     if let Some(me) = task::current::try_current()
         && vm().alloc.low_memory()
         && !me.is_kernel()
     {
         me.note_used_reserve();
     }
-    get(Rights::Reserve)
 }
 
 /// A thread that has taken from the reserve waits here, on its way to user mode, until there is memory above the
@@ -172,22 +211,31 @@ pub fn wait_for_reserve() {
     }
 }
 
-/// Whether the caller may sleep for memory: it holds no spin lock, interrupts are on, it has not been killed, and it is
-/// not the killer. An idle thread has preemption off whenever there is a killer.
+/// Whether the caller may wait for the killer: it may sleep, it has not been killed, and it is not the killer.
 fn may_wait() -> bool {
     let killer = KILLER.load(Ordering::Relaxed);
+    let me = task::current::try_current();
+    may_sleep() && me.is_some_and(|me| me.tid() != killer && !me.kill_pending())
+}
+
+/// Whether the caller may sleep: it holds no spin lock, interrupts are on, and there is a killer. An idle thread has preemption
+/// off whenever there is one.
+fn may_sleep() -> bool {
     hal::preempt::count() == 0
         && hal::irq::enabled()
-        && killer != 0
-        && task::current::try_current().is_some_and(|me| me.tid() != killer && !me.kill_pending())
+        && KILLER.load(Ordering::Relaxed) != 0
+        && task::current::try_current().is_some()
 }
 
 fn ask_and_wait() {
-    waiters::wait(WAIT_NS, || {
-        if !WANTED.swap(true, Ordering::SeqCst) {
-            WORK.wake_one();
-        }
-    });
+    waiters::wait(WAIT_NS, ask);
+}
+
+/// Asks the killer for memory.
+fn ask() {
+    if !WANTED.swap(true, Ordering::SeqCst) {
+        WORK.wake_one();
+    }
 }
 
 /// The out-of-memory killer's loop.
