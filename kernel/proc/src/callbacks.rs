@@ -25,7 +25,7 @@ static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     },
     enter_space: |next| {
         itimer::look_soon(next);
-        rseq::runs_again(next, next.rseq());
+        rseq::runs_again(&ksync::pin(), next, next.rseq());
         active_space::switch(next);
     },
     release_dead: exit::release_dead,

@@ -4,11 +4,16 @@
 //! preempted or took a signal within a sequence, it goes on at that sequence's abort handler. Mechanism: the switch to such a thread
 //! sets a flag, and on its way to user mode the thread does both; a switch meanwhile sets the flag again. A thread without a
 //! registration pays a load for each switch, and nothing on its way to user mode.
+//!
+//! The words are written when the CPU is another than the one that was written last: a write after each switch would copy a page after
+//! each fork, in the parent and in the child. For the same reason the memory of a child is not looked at before its first run: it was
+//! copied in a system call, which no sequence may contain, so there is nothing to end.
 
-use ksync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use hal::UserFrame;
 use hal::uaccess::{UserFault, UserPtr};
+use ksync::CpuPin;
 use task::current::Current;
 use task::thread::{Thread, flag};
 
@@ -19,6 +24,9 @@ pub const SIZE: u64 = 32;
 const SEQUENCE: u64 = 8;
 const FLAGS: u64 = 16;
 
+/// The number of no CPU.
+const NO_CPU: u32 = u32::MAX;
+
 /// A thread's registration.
 #[derive(Default)]
 pub struct Rseq {
@@ -26,6 +34,10 @@ pub struct Rseq {
     at: AtomicU64,
     /// The word that stands before each abort handler. As `at`.
     signature: AtomicU32,
+    /// The CPU whose number is in memory; [`NO_CPU`] for none. As `at`.
+    written: AtomicU32,
+    /// The thread has not run yet, and has its maker's registration. Written by the maker, then by the CPU that runs the thread first.
+    inherited: AtomicBool,
 }
 
 /// Why a registration was refused.
@@ -44,9 +56,15 @@ pub enum RseqError {
 impl Rseq {
     /// Copies the registration of the caller, whose memory is copied, to a child that does not run yet.
     pub(super) fn inherit(&self, from: &Rseq) {
+        if from.address() == 0 {
+            return;
+        }
         self.at.store(from.address(), Ordering::Relaxed);
         let signature = from.signature.load(Ordering::Relaxed);
         self.signature.store(signature, Ordering::Relaxed);
+        let written = from.written.load(Ordering::Relaxed);
+        self.written.store(written, Ordering::Relaxed);
+        self.inherited.store(true, Ordering::Relaxed);
     }
 
     /// Ends the registration, of the calling thread, without a write to its memory.
@@ -79,6 +97,7 @@ pub fn register(me: &Current, own: &Rseq, at: u64, signature: u32) -> Result<(),
         return Err(RseqError::Fault);
     }
     own.signature.store(signature, Ordering::Relaxed);
+    own.written.store(NO_CPU, Ordering::Relaxed);
     own.at.store(at, Ordering::Relaxed);
     me.set(flag::RSEQ);
     Ok(())
@@ -89,7 +108,6 @@ pub fn register(me: &Current, own: &Rseq, at: u64, signature: u32) -> Result<(),
 /// # Errors
 /// [`RseqError`]; nothing has changed.
 pub fn unregister(own: &Rseq, at: u64, signature: u32) -> Result<(), RseqError> {
-    const NO_CPU: u32 = u32::MAX;
     if at == 0 || own.address() != at {
         return Err(RseqError::Invalid);
     }
@@ -105,13 +123,20 @@ pub fn unregister(own: &Rseq, at: u64, signature: u32) -> Result<(), RseqError> 
 
 /// A CPU is about to run `t`, after another thread. Called with interrupts off.
 #[inline]
-pub(super) fn runs_again(t: &Thread, own: &Rseq) {
-    if own.address() != 0 {
-        t.set(flag::RSEQ);
+pub(super) fn runs_again(pin: &CpuPin, t: &Thread, own: &Rseq) {
+    if own.address() == 0 {
+        return;
     }
+    if own.inherited.load(Ordering::Relaxed) {
+        own.inherited.store(false, Ordering::Relaxed);
+        if own.written.load(Ordering::Relaxed) == pin.cpu() as u32 {
+            return;
+        }
+    }
+    t.set(flag::RSEQ);
 }
 
-/// Writes the CPU's number, and ends the sequence that `me`, the caller, was in. Called on its way to user mode, with interrupts on.
+/// Writes the CPU's number if it is another, and ends the sequence that `me`, the caller, was in. Called on its way to user mode, with interrupts on.
 /// Accesses user memory: sleeps.
 ///
 /// # Errors
@@ -125,7 +150,11 @@ pub(super) fn resume(me: &Current, own: &Rseq, frame: &mut UserFrame) -> Result<
     }
     leave_sequence(own, frame)?;
     let cpu = ksync::pin().cpu() as u32;
-    UserPtr::<[u32; 2]>::new(at).write(&[cpu, cpu])
+    if own.written.load(Ordering::Relaxed) != cpu {
+        UserPtr::<[u32; 2]>::new(at).write(&[cpu, cpu])?;
+        own.written.store(cpu, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 /// If the thread is within a sequence, makes `frame` begin at its abort handler; the thread is in none any more. For a signal, before

@@ -7,10 +7,13 @@ mod support;
 use hal::UserFrame;
 use proc::rseq::{self, RseqError};
 use proc::signal;
+use proc::wait4::Children;
 use proc::{SignalExt, UserThreadExt};
 use programs::{MEMORY, load, store, store_long, with_memory};
-use support::nap;
+use support::{exited, fork, nap, wait};
 use task::current::current;
+use task::sched;
+use task::sched::CpuMask;
 
 const AREA: u64 = MEMORY;
 const OTHER: u64 = MEMORY + 64;
@@ -52,7 +55,13 @@ fn goes_on(rip: u64) -> u64 {
 
 /// Runs `body` in a process that is registered, and has been in user mode since.
 fn registered(body: impl Fn() + Send + Sync + 'static) {
-    with_memory(1, move || {
+    registered_on(1, body);
+}
+
+/// As above, on a machine with so many CPUs, of which the process uses the first.
+fn registered_on(cpus: usize, body: impl Fn() + Send + Sync + 'static) {
+    with_memory(cpus, move || {
+        tie_to(0);
         register(AREA, SIGNATURE).expect("none is registered");
         assert!(current().has_work(), "the registration is written");
         assert_eq!(goes_on(START), START);
@@ -86,17 +95,73 @@ fn registrations_are_checked() {
     });
 }
 
+/// Lets the caller run on one CPU only.
+fn tie_to(cpu: usize) {
+    assert!(sched::set_affinity(&current(), &CpuMask::one(cpu)));
+}
+
 #[test]
-fn the_cpu_is_written_after_a_switch() {
+fn the_cpu_is_written_after_a_move_to_another() {
+    registered_on(2, || {
+        let written = || (load(AREA), load(AREA + 4));
+        for cpu in [1, 0, 1] {
+            let before = written();
+            tie_to(cpu);
+            assert!(current().has_work());
+            assert_eq!(written(), before);
+            goes_on(START);
+            assert_eq!(written(), (Some(cpu as u32), Some(cpu as u32)));
+            // A switch is no reason to write, or each fork would copy this page.
+            store(AREA, 9);
+            nap(1);
+            assert!(current().has_work());
+            goes_on(START);
+            assert_eq!(load(AREA), Some(9));
+        }
+    });
+}
+
+#[test]
+fn a_registration_is_written_wherever_another_ended() {
     registered(|| {
-        store(AREA, 9);
-        store(AREA + 4, 9);
-        assert_eq!(goes_on(START), START);
-        assert_eq!(load(AREA + 4), Some(9), "nothing has happened");
-        nap(1);
-        assert!(current().has_work());
+        assert_eq!(unregister(AREA, SIGNATURE), Ok(()));
+        assert_eq!(register(OTHER, SIGNATURE), Ok(()));
+        store(OTHER, 9);
         goes_on(START);
-        assert_eq!((load(AREA), load(AREA + 4)), (Some(0), Some(0)));
+        assert_eq!((load(OTHER), load(OTHER + 4)), (Some(0), Some(0)));
+    });
+}
+
+#[test]
+fn a_child_that_begins_on_its_makers_cpu_does_not_have_its_memory_looked_at() {
+    registered_on(2, || {
+        tie_to(1);
+        goes_on(START);
+        // What is looked at is a fault.
+        enter();
+        store_long(DESCRIPTOR, 1);
+        let begins = || {
+            let child = fork(|| 0);
+            wait(Children::Pid(child)).map(|(_, status)| status)
+        };
+        assert_eq!(begins(), Ok(exited(0)));
+        tie_to(0);
+        assert_eq!(begins(), Ok(11));
+        store_long(AREA + 8, 0);
+    });
+}
+
+#[test]
+fn a_child_ends_its_sequences_from_its_second_run_on() {
+    registered(|| {
+        let child = fork(|| {
+            enter();
+            assert_eq!(goes_on(START), START);
+            nap(1);
+            assert_eq!(goes_on(START), ABORT);
+            0
+        });
+        assert_eq!(wait(Children::Pid(child)), Ok((child, exited(0))));
     });
 }
 
