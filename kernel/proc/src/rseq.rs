@@ -6,14 +6,15 @@
 //! registration pays a load for each switch, and nothing on its way to user mode.
 //!
 //! The words are written when the CPU is another than the one that was written last: a write after each switch would copy a page after
-//! each fork, in the parent and in the child. For the same reason the memory of a child is not looked at before its first run: it was
-//! copied in a system call, which no sequence may contain, so there is nothing to end.
+//! each fork, in the parent and in the child. For the same reason a thread that comes from a system call does not have its memory looked
+//! at, which in a new child is not mapped yet: no sequence may contain a system call, so there is nothing to end. A child that begins on
+//! its maker's CPU has neither to do.
 
+use ksync::CpuPin;
 use ksync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use hal::UserFrame;
 use hal::uaccess::{UserFault, UserPtr};
-use ksync::CpuPin;
 use task::current::Current;
 use task::thread::{Thread, flag};
 
@@ -148,7 +149,9 @@ pub(super) fn resume(me: &Current, own: &Rseq, frame: &mut UserFrame) -> Result<
     if at == 0 {
         return Ok(());
     }
-    leave_sequence(own, frame)?;
+    if frame.syscall_number().is_none() {
+        leave_sequence(own, frame)?;
+    }
     let cpu = ksync::pin().cpu() as u32;
     if own.written.load(Ordering::Relaxed) != cpu {
         UserPtr::<[u32; 2]>::new(at).write(&[cpu, cpu])?;

@@ -5,6 +5,7 @@ mod programs;
 mod support;
 
 use hal::UserFrame;
+use hal::frame::VECTOR_SYSCALL;
 use proc::rseq::{self, RseqError};
 use proc::signal;
 use proc::wait4::Children;
@@ -47,6 +48,10 @@ fn enter() {
 fn goes_on(rip: u64) -> u64 {
     let mut frame = UserFrame::default();
     frame.rip = rip;
+    goes_on_from(frame)
+}
+
+fn goes_on_from(mut frame: UserFrame) -> u64 {
     hal::irq::disable();
     signal::before_user_return(&mut frame);
     hal::irq::enable();
@@ -132,22 +137,56 @@ fn a_registration_is_written_wherever_another_ended() {
     });
 }
 
+/// Where the program goes on that called the kernel at `rip`.
+fn returns(rip: u64) -> u64 {
+    let mut frame = UserFrame::default();
+    (frame.vector, frame.rip) = (VECTOR_SYSCALL, rip);
+    goes_on_from(frame)
+}
+
+/// No sequence contains a call.
 #[test]
-fn a_child_that_begins_on_its_makers_cpu_does_not_have_its_memory_looked_at() {
+fn the_memory_of_a_caller_is_not_looked_at() {
+    registered_on(2, || {
+        enter();
+        for cpu in [1, 0] {
+            nap(1);
+            assert_eq!(returns(START), START);
+            assert_eq!(load(AREA + 8), Some(DESCRIPTOR as u32));
+            tie_to(cpu);
+            assert_eq!(returns(START), START);
+            assert_eq!(
+                load(AREA + 4),
+                Some(cpu as u32),
+                "it is written all the same"
+            );
+        }
+        nap(1);
+        assert_eq!(goes_on(START), ABORT);
+    });
+}
+
+#[test]
+fn a_child_is_written_to_when_it_runs_on_another_cpu_than_its_maker_did() {
     registered_on(2, || {
         tie_to(1);
         goes_on(START);
-        // What is looked at is a fault.
-        enter();
-        store_long(DESCRIPTOR, 1);
-        let begins = || {
-            let child = fork(|| 0);
+        let seen = |cpu| {
+            store(AREA, 9);
+            let child = fork(move || {
+                let was = load(AREA).expect("a copy") as u8;
+                store(AREA, 7);
+                tie_to(cpu);
+                returns(START);
+                16 * was + load(AREA).expect("a copy") as u8
+            });
             wait(Children::Pid(child)).map(|(_, status)| status)
         };
-        assert_eq!(begins(), Ok(exited(0)));
+        assert_eq!(seen(1), Ok(exited(16 * 9 + 7)));
+        assert_eq!(seen(0), Ok(exited(16 * 9)));
+        // The number of the maker is old, and so is that of the child, which is written before it begins.
         tie_to(0);
-        assert_eq!(begins(), Ok(11));
-        store_long(AREA + 8, 0);
+        assert_eq!(seen(0), Ok(exited(7)));
     });
 }
 
