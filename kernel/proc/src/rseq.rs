@@ -5,10 +5,9 @@
 //! sets a flag, and on its way to user mode the thread does both; a switch meanwhile sets the flag again. A thread without a
 //! registration pays a load for each switch, and nothing on its way to user mode.
 //!
-//! The words are written when the CPU is another than the one that was written last: a write after each switch would copy a page after
-//! each fork, in the parent and in the child. For the same reason a thread that comes from a system call does not have its memory looked
-//! at, which in a new child is not mapped yet: no sequence may contain a system call, so there is nothing to end. A child that begins on
-//! its maker's CPU has neither to do.
+//! The words are written where they differ: a write after each switch would copy a page after each fork, in the parent and in the child.
+//! They are compared in memory, for programs write there: one allocator keeps a pointer in the first, which the kernel is to remove. For
+//! the same reason a child does neither before its first run if that is on the CPU that its memory names.
 
 use ksync::CpuPin;
 use ksync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -25,9 +24,6 @@ pub const SIZE: u64 = 32;
 const SEQUENCE: u64 = 8;
 const FLAGS: u64 = 16;
 
-/// The number of no CPU.
-const NO_CPU: u32 = u32::MAX;
-
 /// A thread's registration.
 #[derive(Default)]
 pub struct Rseq {
@@ -35,10 +31,11 @@ pub struct Rseq {
     at: AtomicU64,
     /// The word that stands before each abort handler. As `at`.
     signature: AtomicU32,
-    /// The CPU whose number is in memory; [`NO_CPU`] for none. As `at`.
+    /// The CPU that the memory named when the kernel last looked. As `at`.
     written: AtomicU32,
-    /// The thread has not run yet, and has its maker's registration. Written by the maker, then by the CPU that runs the thread first.
-    inherited: AtomicBool,
+    /// The thread has not run yet, and its memory is as its maker's was when the kernel had nothing to do there. Written by the maker,
+    /// then by the CPU that runs the thread first.
+    is_fresh: AtomicBool,
 }
 
 /// Why a registration was refused.
@@ -55,8 +52,8 @@ pub enum RseqError {
 }
 
 impl Rseq {
-    /// Copies the registration of the caller, whose memory is copied, to a child that does not run yet.
-    pub(super) fn inherit(&self, from: &Rseq) {
+    /// Copies the registration of `me`, the caller, whose memory was copied, to a child that does not run yet.
+    pub(super) fn inherit(&self, me: &Current, from: &Rseq) {
         if from.address() == 0 {
             return;
         }
@@ -65,7 +62,8 @@ impl Rseq {
         self.signature.store(signature, Ordering::Relaxed);
         let written = from.written.load(Ordering::Relaxed);
         self.written.store(written, Ordering::Relaxed);
-        self.inherited.store(true, Ordering::Relaxed);
+        // After a switch since the caller entered the kernel, something is to be done in either's memory.
+        self.is_fresh.store(!me.has(flag::RSEQ), Ordering::Relaxed);
     }
 
     /// Ends the registration, of the calling thread, without a write to its memory.
@@ -98,7 +96,6 @@ pub fn register(me: &Current, own: &Rseq, at: u64, signature: u32) -> Result<(),
         return Err(RseqError::Fault);
     }
     own.signature.store(signature, Ordering::Relaxed);
-    own.written.store(NO_CPU, Ordering::Relaxed);
     own.at.store(at, Ordering::Relaxed);
     me.set(flag::RSEQ);
     Ok(())
@@ -109,6 +106,8 @@ pub fn register(me: &Current, own: &Rseq, at: u64, signature: u32) -> Result<(),
 /// # Errors
 /// [`RseqError`]; nothing has changed.
 pub fn unregister(own: &Rseq, at: u64, signature: u32) -> Result<(), RseqError> {
+    /// The number of no CPU.
+    const NO_CPU: u32 = u32::MAX;
     if at == 0 || own.address() != at {
         return Err(RseqError::Invalid);
     }
@@ -128,8 +127,8 @@ pub(super) fn runs_again(pin: &CpuPin, t: &Thread, own: &Rseq) {
     if own.address() == 0 {
         return;
     }
-    if own.inherited.load(Ordering::Relaxed) {
-        own.inherited.store(false, Ordering::Relaxed);
+    if own.is_fresh.load(Ordering::Relaxed) {
+        own.is_fresh.store(false, Ordering::Relaxed);
         if own.written.load(Ordering::Relaxed) == pin.cpu() as u32 {
             return;
         }
@@ -137,43 +136,46 @@ pub(super) fn runs_again(pin: &CpuPin, t: &Thread, own: &Rseq) {
     t.set(flag::RSEQ);
 }
 
-/// Writes the CPU's number if it is another, and ends the sequence that `me`, the caller, was in. Called on its way to user mode, with interrupts on.
-/// Accesses user memory: sleeps.
+/// Does what is due in the memory of `me`, the caller, on its way to user mode, with interrupts on; see [`refresh`]. Sleeps.
 ///
 /// # Errors
-/// The memory is not accessible, or the sequence's descriptor is malformed. The caller makes that a SIGSEGV.
+/// Those of [`refresh`].
 pub(super) fn resume(me: &Current, own: &Rseq, frame: &mut UserFrame) -> Result<(), UserFault> {
-    // Before the number is read: a switch after that sets it again.
+    // Before the CPU's number is read: a switch after that sets it again.
     me.clear(flag::RSEQ);
-    let at = own.address();
-    if at == 0 {
-        return Ok(());
-    }
-    if frame.syscall_number().is_none() {
-        leave_sequence(own, frame)?;
-    }
-    let cpu = ksync::pin().cpu() as u32;
-    if own.written.load(Ordering::Relaxed) != cpu {
-        UserPtr::<[u32; 2]>::new(at).write(&[cpu, cpu])?;
-        own.written.store(cpu, Ordering::Relaxed);
-    }
-    Ok(())
+    refresh(own, frame)
 }
 
-/// If the thread is within a sequence, makes `frame` begin at its abort handler; the thread is in none any more. For a signal, before
-/// its handler gets the registers. Accesses user memory: sleeps.
+/// If the thread is within a sequence, makes `frame` begin at its abort handler; the thread is in none any more. Then makes its memory
+/// name the CPU. Called after a switch, and for a signal before its handler gets the registers. Accesses user memory: sleeps.
 ///
 /// # Errors
 /// The memory is not accessible, or the descriptor of the sequence is malformed. The caller makes that a SIGSEGV.
-pub fn leave_sequence(own: &Rseq, frame: &mut UserFrame) -> Result<(), UserFault> {
+pub fn refresh(own: &Rseq, frame: &mut UserFrame) -> Result<(), UserFault> {
     let at = own.address();
     if at == 0 {
         return Ok(());
     }
-    let descriptor: u64 = UserPtr::new(at + SEQUENCE).read()?;
-    if descriptor == 0 {
-        return Ok(());
+    let [cpus, descriptor]: [u64; 2] = UserPtr::new(at).read()?;
+    if descriptor != 0 {
+        leave_sequence(own, at, descriptor, frame)?;
     }
+    let cpu = ksync::pin().cpu() as u32;
+    let wanted = u64::from(cpu) << 32 | u64::from(cpu);
+    if cpus != wanted {
+        UserPtr::new(at).write(&wanted)?;
+    }
+    own.written.store(cpu, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Does the former for the sequence that the thread has said it may be in.
+fn leave_sequence(
+    own: &Rseq,
+    at: u64,
+    descriptor: u64,
+    frame: &mut UserFrame,
+) -> Result<(), UserFault> {
     // Version and flags, the first address, the length in bytes, the abort handler.
     let [head, start, len, abort]: [u64; 4] = UserPtr::new(descriptor).read()?;
     let ends = start.checked_add(len).ok_or(UserFault)?;

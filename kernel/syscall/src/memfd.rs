@@ -56,14 +56,14 @@ pub(super) fn control(file: &File, cmd: u32, arg: u64) -> Result<u64, Errno> {
 /// # Errors
 /// EPERM where a seal forbids it.
 pub(super) fn may_map<'a>(
-    file: Option<&'a FileRef>,
+    file: &'a FileRef,
     shared: bool,
     prot: Prot,
     most: &mut Prot,
 ) -> Result<Option<Mappable<'a>>, Errno> {
-    let Some(file) = file.filter(|_| shared) else {
+    if !shared {
         return Ok(None);
-    };
+    }
     let mappable = seals::admit_mapping(file, prot.contains(Prot::WRITE))?;
     if !mappable.may_write {
         *most = most.difference(Prot::WRITE);

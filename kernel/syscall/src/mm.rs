@@ -6,7 +6,7 @@ use abi::raw::general as nr;
 use hal::USER_END;
 use proc::process::Brk;
 use proc::{Process, Resource, UserThreadExt};
-use vfs::file::File;
+use vfs::file::{File, FileRef};
 use vfs::place::flag as mount;
 use vfs::regular;
 use vm::space::{Advice, EntryInfo, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
@@ -122,7 +122,7 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     if kind.contains(EntryFlags::LOCKED) {
         may_lock(&*space()?, len, None, Errno::EAGAIN)?;
     }
-    let (object, mut maxprot) = match &file {
+    let (object, maxprot) = match &file {
         None => (None, Prot::all()),
         Some(file) => {
             let end = offset.checked_add(len).filter(|&end| end <= FILE_END);
@@ -139,16 +139,11 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     };
     // A fixed mapping replaces those in its range, so these do not count for the limits.
     let replaced = place.fixed && !place.noreplace;
-    let result = admit_map(
+    let admitted = admit_map(
         len,
         !shared && !kind.contains(EntryFlags::GROWSDOWN) && prot.contains(Prot::WRITE),
         replaced.then_some(addr),
     );
-    let mappable = result.and_then(|()| may_map(file.as_ref(), shared, prot, &mut maxprot));
-    let source = match &object {
-        Some(object) => Source::Object(object, offset),
-        None => Source::Anon,
-    };
     let args = MapArgs {
         addr,
         len,
@@ -156,13 +151,28 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
         maxprot,
         flags: kind,
         place,
-        source,
+        source: Source::Anon,
     };
-    let at = mappable.and_then(|_kept| in_space(|space| space.map(mem::vm(), &args)));
-    if let Some(object) = object {
-        object.release(mem::vm());
-    }
+    let (Some(file), Some(object)) = (file, object) else {
+        admitted?;
+        return in_space(|space| space.map(mem::vm(), &args));
+    };
+    let at = admitted.and_then(|()| map_file(&file, (&object, offset), args));
+    object.release(mem::vm());
     at
+}
+
+/// Maps pages of a file, `object` from an offset on, as far as its seals allow.
+#[inline(never)]
+fn map_file<'a>(
+    file: &FileRef,
+    (object, offset): (&'a ObjectRef, u64),
+    mut args: MapArgs<'a>,
+) -> Result<u64, Errno> {
+    let shared = args.flags.contains(EntryFlags::SHARED);
+    let _kept = may_map(file, shared, args.prot, &mut args.maxprot)?;
+    args.source = Source::Object(object, offset);
+    in_space(|space| space.map(mem::vm(), &args))
 }
 
 /// One more than the largest offset in a file, in bytes.

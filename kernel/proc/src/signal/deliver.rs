@@ -195,7 +195,7 @@ fn run_handler(me: &Current, frame: &mut UserFrame, info: SigInfo, action: &Acti
     } else {
         me.blocked().0
     };
-    let left = rseq::leave_sequence(me.rseq(), frame);
+    let left = rseq::refresh(me.rseq(), frame);
     if left
         .and_then(|()| frame::push(me, frame, &info, action, old_mask))
         .is_err()
