@@ -18,7 +18,7 @@ use core::{
 };
 
 use crate::{
-    atomic::Ordering::*,
+    atomic::{AtomicU32, Ordering::*},
     class::LockClass,
     epoch::Epoch,
     epoch_rc::{Block, EpochRc},
@@ -60,6 +60,8 @@ pub struct RcTable<T: Send + Sync + 'static, W, C: LockClass> {
     /// The writers' data is on other lines than those that readers read.
     _writers: [NextLine; 0],
     writer: Spin<W, C>,
+    /// How often an object was put into a slot, modulo 2³². Written under the lock, after the slot.
+    filled: AtomicU32,
 }
 
 // SAFETY: readers get references, which are `Send`; the lock excludes other writers.
@@ -76,6 +78,7 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
                 owns: PhantomData,
                 _writers: [],
                 writer: Spin::new(extra),
+                filled: AtomicU32::new(0),
             }
         }
     }
@@ -161,14 +164,23 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTable<T, W, C> {
     /// # Errors
     /// No memory.
     pub fn copy(&self, step: usize, extra: impl FnOnce(usize, usize) -> W) -> Result<Self, NoRoom> {
-        let locked = self.lock();
-        let whole = (locked.len() <= step).then_some(locked);
-        // Looks without the lock. If it is held, nothing changes meanwhile; else slots may be filled behind `last`, as if
-        // after the copy.
-        let Some(last) = self.last(step) else {
-            return Ok(Self::new(extra(0, 0)));
+        let (last, slots, whole) = loop {
+            // No lock is held where memory is allocated, so that the thread can wait for memory there. Acquire: what has been put so
+            // often is seen.
+            let filled = self.filled.load(Acquire);
+            let last = self.last(step);
+            let slots = last.map(|last| self.slots.empty_like(last));
+            let locked = self.lock();
+            let whole = locked.len() <= step;
+            // Of a large table, slots may be filled behind `last`, as if after the copy.
+            if whole && self.filled.load(Relaxed) != filled && self.last(step) != last {
+                continue;
+            }
+            match (last, slots) {
+                (Some(last), Some(slots)) => break (last, slots?, whole.then_some(locked)),
+                _ => return Ok(Self::new(extra(0, 0))),
+            }
         };
-        let slots = self.slots.empty_like(last)?;
         let mut free = None;
         let mut copy_step = |locked: &RcTableGuard<'_, T, W, C>, first: usize| {
             for i in (first..=last).take(step) {
@@ -345,6 +357,11 @@ impl<T: Send + Sync + 'static, W, C: LockClass> RcTableGuard<'_, T, W, C> {
         // No atomic swap: the lock is held. Release: a reader that finds the object finds it fully built.
         let old = place.load(Relaxed);
         place.store(word, Release);
+        if !word.is_null() {
+            // Release: for `copy`, which looks at the slots after this.
+            let filled = self.table.filled.load(Relaxed);
+            self.table.filled.store(filled.wrapping_add(1), Release);
+        }
         // SAFETY: the slot's reference was replaced, so the caller owns it now.
         block(old).map(|b| unsafe { EpochRc::from_raw(b) })
     }

@@ -300,7 +300,6 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
     /// called before the condition is tested. It replaces one of the same thread that is the last on the queue. Allocates and frees
     /// without the queue's lock.
     pub fn add(&self, r: Registration) -> bool {
-        let pin = pin();
         let mut list = self.list.lock();
         let spare = list.spare();
         if spare.is_some() {
@@ -308,11 +307,11 @@ impl<S: Sleepers, C: LockClass> WaitQueue<S, C> {
             drop(spare);
             list = self.list.lock();
         }
-        if r.is_listener() && list.is_full_of_listeners::<S>(&pin) {
+        if r.is_listener() && list.is_full_of_listeners::<S>(&pin()) {
             return false;
         }
-        while !list.push::<S>(&pin, r) {
-            // Grow outside the lock: the allocator must not be entered with interrupts off.
+        while !list.push::<S>(&pin(), r) {
+            // Grow outside the lock: the allocator must not be entered with interrupts off, and the thread may have to wait for memory.
             let want = (list.len() * 2).max(4);
             drop(list);
             let Ok(mut bigger) = try_box(VecDeque::new()) else {

@@ -164,7 +164,7 @@ fn a_copy_in_one_step_has_what_moves() {
             (table, alive)
         },
         |table| {
-            let copy = table.copy(2, |_, _| ()).unwrap();
+            let copy = table.copy(4, |_, _| ()).unwrap();
             assert!(
                 copy.taken(&pin(), 0..2) > Some(0),
                 "it was in one of the two slots"
@@ -174,6 +174,30 @@ fn a_copy_in_one_step_has_what_moves() {
             let same = table.lock().get(1).unwrap();
             table.lock().put(0, same, false);
             drop(table.lock().take(1));
+        },
+    );
+}
+
+/// It moves behind the last slot that the copy has found taken.
+#[test]
+fn a_copy_in_one_step_has_what_moves_on() {
+    beside(
+        |epoch| {
+            let (table, alive) = table_of_two(epoch);
+            drop(table.lock().take(1));
+            (table, alive)
+        },
+        |table| {
+            let copy = table.copy(4, |_, _| ()).unwrap();
+            assert!(
+                copy.taken(&pin(), 0..2) > Some(0),
+                "it was in one of the two slots"
+            );
+        },
+        |_, table| {
+            let same = table.lock().get(0).unwrap();
+            table.lock().put(1, same, false);
+            drop(table.lock().take(0));
         },
     );
 }

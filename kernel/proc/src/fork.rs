@@ -16,7 +16,7 @@ use super::account::ThreadCharge;
 use super::group::Joined;
 use super::ids::{self, Id};
 use super::oom;
-use super::process::{self, Process, flag as pflag};
+use super::process::{self, Brk, Process, flag as pflag};
 use super::sem_undo;
 use super::signal::{AltStack, Shared, sig};
 use super::space::SpaceUser;
@@ -256,22 +256,32 @@ fn wait_for_end_of(mut thread: Arc<Thread>) {
     );
 }
 
+/// The memory of a child of `p`, the caller's process, shared or a copy, and the bounds of its heap.
+fn memory_of_child(p: &Process, shared: bool) -> Result<(Option<Arc<SpaceUser>>, Brk), ForkError> {
+    let Some(space) = p.user_space() else {
+        return Ok((None, p.brk()));
+    };
+    if shared {
+        return Ok((Some(space), p.brk()));
+    }
+    // The heap's bounds are those of the memory that is copied.
+    let _heap = p.lock_brk();
+    let copy = mem::fork(space.space()).map_err(|_| ForkError::NoMemory)?;
+    Ok((Some(SpaceUser::new(copy)), p.brk()))
+}
+
 /// Makes a process that shares the caller's resources, or has copies of them, as `args` says. The process is in no
 /// table yet; dropping it undoes everything. Sleeps: for the lock of the heap, under which the memory is copied, and for memory.
 fn new_process(args: &CloneArgs, id: Id) -> Result<Arc<Process>, ForkError> {
     let has = |f: u32| args.flags & u64::from(f) != 0;
     let me = current();
     let p = me.process();
-    let (space, brk) = match p.user_space() {
-        None => (None, p.brk()),
-        Some(space) if has(raw::CLONE_VM) => (Some(space), p.brk()),
-        Some(space) => {
-            // The heap's bounds are those of the memory that is copied.
-            let _heap = p.lock_brk();
-            let copy = mem::fork(space.space()).map_err(|_| ForkError::NoMemory)?;
-            (Some(SpaceUser::new(copy)), p.brk())
-        }
-    };
+    let (space, brk) = memory_of_child(p, has(raw::CLONE_VM))?;
+    ids::make_room_for_process(&id);
+    // Forks that are killed together would take the last pages for what they do not need any more.
+    if me.kill_pending() {
+        return Err(ForkError::Again);
+    }
     let files = match p.files() {
         Some(files) if !has(raw::CLONE_FILES) => {
             Some(files.fork().map_err(|_| ForkError::NoMemory)?)

@@ -81,6 +81,11 @@ pub(super) fn become_leader(thread: &Arc<Thread>) -> bool {
     })
 }
 
+/// Makes the table have a slot for a process that is made. May wait for memory, which [`publish_process`] could not.
+pub(super) fn make_room_for_process(id: &Id) {
+    PROCESSES.grow(id.number());
+}
+
 pub(super) fn publish_process(process: &Arc<Process>) {
     let published = PROCESSES.publish(process.pid(), process.clone());
     debug_assert!(published, "a process has this id already");

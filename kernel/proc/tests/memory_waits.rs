@@ -163,11 +163,13 @@ fn the_heap_takes_from_the_reserve_what_it_cannot_wait_for() {
     });
 }
 
-/// The killer waits five seconds for its victim, longer than a thread tries for more than the reserve.
+/// The killer waits five seconds for each victim, longer than a thread tries for more than the reserve.
 #[test]
 fn a_thread_that_may_be_killed_leaves_the_last_pages_to_others() {
     with_killer(2, || {
-        user_that(500, 500, || stay_on(8000));
+        for pages in [300, 400, 500] {
+            user_that(pages, 500, || stay_on(20_000));
+        }
         let child = fork(|| {
             let (got, rights) = in_need(|| asked(64, &[Rights::Table, Rights::Reserve]));
             assert!(got);

@@ -6,10 +6,12 @@ use task::current::current;
 use vfs::file::{File, FileRef, o};
 use vfs::seals::Mappable;
 use vfs::{memfd, seals};
-use vm::MapProt as Prot;
+use vm::space::{MapArgs, Source};
+use vm::{EntryFlags, MapProt as Prot, ObjectRef};
 
 use super::errno::Errno;
 use super::fsutil::install;
+use super::mm::in_space;
 use crate::call::{Args, Handler};
 
 /// The call of this file.
@@ -50,12 +52,25 @@ pub(super) fn control(file: &File, cmd: u32, arg: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
+/// Maps pages of a file, `object` from an offset on, as far as its seals allow.
+#[inline(never)]
+pub(super) fn map_file<'a>(
+    file: &FileRef,
+    (object, offset): (&'a ObjectRef, u64),
+    mut args: MapArgs<'a>,
+) -> Result<u64, Errno> {
+    let shared = args.flags.contains(EntryFlags::SHARED);
+    let _kept = may_map(file, shared, args.prot, &mut args.maxprot)?;
+    args.source = Source::Object(object, offset);
+    in_space(|space| space.map(mem::vm(), &args))
+}
+
 /// Checks the seals of a file that is to be mapped, if it is as shared; `most` loses what mprotect must not permit later. What is returned is
 /// to be kept until the mapping is made.
 ///
 /// # Errors
 /// EPERM where a seal forbids it.
-pub(super) fn may_map<'a>(
+fn may_map<'a>(
     file: &'a FileRef,
     shared: bool,
     prot: Prot,

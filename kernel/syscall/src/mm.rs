@@ -6,7 +6,7 @@ use abi::raw::general as nr;
 use hal::USER_END;
 use proc::process::Brk;
 use proc::{Process, Resource, UserThreadExt};
-use vfs::file::{File, FileRef};
+use vfs::file::File;
 use vfs::place::flag as mount;
 use vfs::regular;
 use vm::space::{Advice, EntryInfo, MapArgs, MapFlags, RemapArgs, RemapTarget, Source};
@@ -14,7 +14,7 @@ use vm::{EntryFlags, MapProt as Prot, ObjectRef, VmError};
 
 use super::errno::{Errno, vm as errno};
 use super::fsutil::real_file;
-use super::memfd::may_map;
+use super::memfd::map_file;
 use super::mlock::{is_locked, lock_by_default, may_lock, may_lock_any};
 use crate::call::{Args, Handler};
 
@@ -160,19 +160,6 @@ fn mmap(a: &mut Args) -> Result<u64, Errno> {
     let at = admitted.and_then(|()| map_file(&file, (&object, offset), args));
     object.release(mem::vm());
     at
-}
-
-/// Maps pages of a file, `object` from an offset on, as far as its seals allow.
-#[inline(never)]
-fn map_file<'a>(
-    file: &FileRef,
-    (object, offset): (&'a ObjectRef, u64),
-    mut args: MapArgs<'a>,
-) -> Result<u64, Errno> {
-    let shared = args.flags.contains(EntryFlags::SHARED);
-    let _kept = may_map(file, shared, args.prot, &mut args.maxprot)?;
-    args.source = Source::Object(object, offset);
-    in_space(|space| space.map(mem::vm(), &args))
 }
 
 /// One more than the largest offset in a file, in bytes.

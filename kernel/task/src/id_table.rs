@@ -53,11 +53,11 @@ impl<S: Slot> IdTable<S> {
         Some(&self.leaf(pin, id)?[id as usize % LEAF])
     }
 
-    /// Makes the table have a slot for `id`, which is below [`ID_LIMIT`]. Allocates, with preemption off, if it has none.
+    /// Makes the table have a slot for `id`, which is below [`ID_LIMIT`]. Allocates if it has none; where the caller may sleep, it may
+    /// wait for memory.
     pub fn grow(&self, id: u32) {
         let i = id as usize;
-        let pin = ksync::pin();
-        if self.leaf(&pin, id).is_some() {
+        if self.leaf(&ksync::pin(), id).is_some() {
             return;
         }
         let top = &self.top[i / (LEAF * MID)];
@@ -65,8 +65,9 @@ impl<S: Slot> IdTable<S> {
             // If another CPU has set it first, its table serves as well.
             let _ = top.set_if_none(on_heap(EpochPtr::empty));
         }
-        if let Some(mid) = top.load(&pin) {
-            let _ = mid[i / LEAF % MID].set_if_none(on_heap(|| S::VACANT));
+        let leaf = on_heap(|| S::VACANT);
+        if let Some(mid) = top.load(&ksync::pin()) {
+            let _ = mid[i / LEAF % MID].set_if_none(leaf);
         }
     }
 

@@ -88,6 +88,16 @@ fn ids() -> &'static Ids {
 }
 
 impl Ids {
+    /// The next id of a CPU's batch, which may be in use. Takes the batch's lock.
+    fn next(&self, pin: &CpuPin) -> u32 {
+        let mut batch = self.batches.get(pin).lock();
+        if batch.next >= batch.end {
+            *batch = self.next_batch();
+        }
+        batch.next += 1;
+        batch.next - 1
+    }
+
     /// Takes the next batch of ids for a CPU.
     fn next_batch(&self) -> Batch {
         let span = self.span.load(Ordering::Relaxed);
@@ -115,23 +125,17 @@ pub struct Id(u32);
 
 impl Id {
     /// An id that is not in use; `None` if none is found in twice as many tries as the span has ids. Never 1, which is for
-    /// init. Takes the lock of this CPU's batch; may allocate a part of the table, with preemption off.
+    /// init. Takes the lock of this CPU's batch; may allocate a part of the table, and wait for memory.
     pub fn alloc() -> Option<Id> {
         let ids = ids();
         let span = ids.span.load(Ordering::Relaxed);
         let mut tried = 0;
         loop {
             // Preemption is possible between two ids: where most are in use, the search is long.
-            let pin = ksync::pin();
-            let mut batch = ids.batches.get(&pin).lock();
-            if batch.next >= batch.end {
-                *batch = ids.next_batch();
-            }
-            let id = batch.next;
-            batch.next += 1;
-            drop(batch);
+            let id = ids.next(&ksync::pin());
             if id > 1 {
                 TABLE.grow(id);
+                let pin = ksync::pin();
                 if TABLE.slot(&pin, id).is_some_and(Slot::take) {
                     ids.live.add(&pin, 1);
                     return Some(Id(id));

@@ -217,14 +217,18 @@ impl FsContext {
 
     /// Replaces both places by a copy that `f` has changed, under the lock of changes.
     fn change(&self, f: impl FnOnce(&mut Places)) {
-        let guard = self.change.lock();
-        let pin = guard.pin();
-        let mut places = self.places.load(pin).cloned().unwrap_or(Places {
+        // Without the lock, so that the thread can wait for memory.
+        let mut new = Box::new(Places {
             root: Place::BootRoot,
             cwd: Place::BootRoot,
         });
-        f(&mut places);
-        self.places.replace(epoch(), pin, Some(Box::new(places)));
+        let guard = self.change.lock();
+        let pin = guard.pin();
+        if let Some(places) = self.places.load(pin) {
+            (*new).clone_from(places);
+        }
+        f(&mut new);
+        self.places.replace(epoch(), pin, Some(new));
     }
 
     /// The permission bits that new files do not get.

@@ -9,10 +9,11 @@ use support::{Calls, on};
 use support_names::{as_user, bind, set_mode, user};
 use vfs::dynamic::Text;
 use vfs::exec::ExecFile;
+use vfs::fdtable::FdTable;
 use vfs::full_name::{full_name, name_in_fs};
 use vfs::pipe::{self, Pipe};
 use vm_host::frugal::{alone, locks};
-use vm_host::heap::{Heap, blocks, learn, refuse_none, refuse_once};
+use vm_host::heap::{Heap, asked_under_locks, blocks, learn, refuse_none, refuse_once};
 
 #[global_allocator]
 static HEAP: Heap = Heap;
@@ -126,5 +127,17 @@ fn a_write_to_a_plain_file_asks_for_no_credentials() {
         };
         as_user(&user(7, &[]), || ());
         assert!(write("/plain") < write("/special"));
+    });
+}
+
+#[test]
+fn descriptors_are_copied_where_their_copier_can_wait_for_memory() {
+    alone_on_one(|_| {
+        let table = FdTable::new();
+        let (end, _other) = pipe::open_pair(0).unwrap();
+        table.add(end, false, 0, 100).unwrap();
+        asked_under_locks();
+        learn(|| drop(table.fork().unwrap()));
+        assert_eq!(asked_under_locks(), 0);
     });
 }

@@ -65,7 +65,7 @@ impl Space {
     /// the map's lock while it copies entries and folds long chains, for which it may wait for busy pages.
     ///
     /// # Errors
-    /// `NoMemory`; the parent then is as before, except that chains may be folded and that later writes may find NEEDS_COPY
+    /// `NoMemory`, also if the caller is to end; the parent then is as before, except that chains may be folded and that later writes may find NEEDS_COPY
     /// set without cause.
     pub fn fork<M: Machine>(&self, vm: &Vm<M>) -> Result<Arc<Space>, VmError> {
         let map = self.lock();
@@ -84,7 +84,9 @@ impl Space {
         };
         let (mut protect, mut result) = (false, Ok(()));
         map.tree().for_each(&mut |entry| {
-            if is_short(vm, entries.len()) {
+            // Forks that are killed together would take the last pages for what they do not need any more.
+            let stop = || entries.len().is_multiple_of(4) && vm.machine.must_stop();
+            if is_short(vm, entries.len()) || stop() {
                 result = Err(VmError::NoMemory);
             }
             if result.is_ok() {

@@ -48,8 +48,7 @@ const LAST_TRIES: u32 = 3000;
 /// The pause between two tries of a fault that failed although there is memory, in nanoseconds.
 const PAUSE_NS: u64 = 2_000_000;
 /// The pause between two looks at dying processes, in nanoseconds; and after how many looks other processes are killed
-/// as well. Together that is longer than a thread waits in [`last_resort`], which may hold a lock that a dying process
-/// needs.
+/// as well: a thread that waits in [`last_resort`] may hold a lock that a dying process needs.
 const LOOK_NS: u64 = 10_000_000;
 const LOOKS: u32 = 500;
 /// After the last victim's end, at most so many looks are made while more than [`MANY_WAITING`] objects wait for a
