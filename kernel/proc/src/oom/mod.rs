@@ -43,8 +43,9 @@ const FAULT_TRIES: u32 = 40;
 const KERNEL_TRIES: u32 = 6;
 /// After so many, an allocation in the kernel takes the last page: a minute, in which all that may be killed is.
 const MOST_TRIES: u32 = 120;
-/// How often an allocation looks for the last page, after pauses of [`LOOK_NS`].
-const LAST_TRIES: u32 = 3000;
+/// How often an allocation looks for the last page, and the pause before each look, in nanoseconds.
+const LAST_TRIES: u32 = 600;
+const LAST_PAUSE_NS: u64 = 50_000_000;
 /// The pause between two tries of a fault that failed although there is memory, in nanoseconds.
 const PAUSE_NS: u64 = 2_000_000;
 /// The pause between two looks at dying processes, in nanoseconds; and after how many looks other processes are killed
@@ -159,7 +160,7 @@ fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
             break;
         }
         ask();
-        let _ = sleep_until(Deadline::after(LOOK_NS), Interruptible::No);
+        let _ = sleep_until(Deadline::after(LAST_PAUSE_NS), Interruptible::No);
         object = get(Rights::Reserve);
     }
     object
