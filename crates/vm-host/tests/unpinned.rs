@@ -1,6 +1,6 @@
 //! Where the VM asks for memory that it does not expect to be refused, the thread can wait for it: preemption is on. What is asked for
 //! with preemption off comes out of the kernel's last pages, which are few, and any number of threads may ask at once.
-#![cfg(all(not(any(loom, shuttle)), feature = "threads"))]
+#![cfg(all(not(any(loom, shuttle, feature = "naive-rmap")), feature = "threads"))]
 
 use vm::space::{Advice, RemapTarget};
 use vm::{EntryFlags, MapProt};
