@@ -3,6 +3,8 @@
 //! Such memory stays when its makers end, so the killer of processes cannot get it back: it has a limit for each user, from which the
 //! super-user is exempt.
 
+use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use cred::{Charge, Cred, Payer};
 
 use super::error::{Result, SysvError};
@@ -10,12 +12,13 @@ use super::error::{Result, SysvError};
 /// The part of memory that the objects and messages of one user may take: a sixteenth.
 const PART: u64 = 16;
 
-/// An amount that is charged for as long as this lives.
+/// An amount that is charged until it is given back, at the latest by the drop.
 #[derive(Debug)]
 pub struct Charged {
     payer: Payer,
     kind: Charge,
-    amount: usize,
+    /// 0 once it was given back. Atomic.
+    amount: AtomicUsize,
 }
 
 impl Charged {
@@ -27,7 +30,7 @@ impl Charged {
         let charged = Charged {
             payer: cred.payer,
             kind,
-            amount,
+            amount: AtomicUsize::new(amount),
         };
         // Charged first, so that of two threads at the limit one sees the other's charge.
         charged.payer.charge(kind, amount);
@@ -46,14 +49,22 @@ impl Charged {
         Charged::new(cred, Charge::Ipc, bytes, all / PART)
     }
 
-    /// The amount.
+    /// The amount that is charged.
     pub fn amount(&self) -> usize {
-        self.amount
+        self.amount.load(Relaxed)
+    }
+
+    /// Gives the amount back before the drop, for an object whose drop waits for a grace period.
+    pub fn give_back(&self) {
+        let amount = self.amount.swap(0, Relaxed);
+        if amount != 0 {
+            self.payer.give_back(self.kind, amount);
+        }
     }
 }
 
 impl Drop for Charged {
     fn drop(&mut self) {
-        self.payer.give_back(self.kind, self.amount);
+        self.give_back();
     }
 }

@@ -36,6 +36,8 @@ pub trait Object: Send + Sync + Sized + 'static {
     fn perm(&self) -> Perm;
     /// Bytes of the heap that it takes.
     fn bytes(&self) -> usize;
+    /// Gives back what its maker was charged for it: it has left the table.
+    fn give_back(&self);
 }
 
 /// Which indices are in use.
@@ -195,10 +197,12 @@ impl<T: Object> Registry<T> {
         }
     }
 
-    /// Takes an object out of the table, once. Its key leads nowhere by now. The table's reference is dropped after a grace period.
+    /// Takes an object out of the table, once, and gives back what it was charged. Its key leads nowhere by now. The table's reference
+    /// is dropped after a grace period.
     pub fn withdraw(&self, object: &T) {
         let index = index_of(object.id());
         self.table.withdraw(index);
+        object.give_back();
         self.indices.lock().give_back(index);
     }
 

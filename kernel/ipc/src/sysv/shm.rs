@@ -89,7 +89,7 @@ pub struct Segment {
     size: u64,
     maker: u32,
     bytes: Charged,
-    _pages: Charged,
+    pages: Charged,
     state: Spin<State, SegmentLock>,
 }
 
@@ -200,7 +200,7 @@ fn make(id: i32, wanted: Wanted, size: u64, caller: Caller<'_>) -> Result<Arc<Se
         size,
         maker: caller.pid,
         bytes,
-        _pages: pages,
+        pages,
         state: Spin::new(State {
             perm: Perm::new(wanted.key, id, wanted.flags, caller.cred),
             attach_time: 0,
@@ -417,6 +417,11 @@ impl Object for Segment {
 
     fn bytes(&self) -> usize {
         self.bytes.amount()
+    }
+
+    fn give_back(&self) {
+        self.bytes.give_back();
+        self.pages.give_back();
     }
 }
 

@@ -155,4 +155,8 @@ impl Object for Queue {
         let messages: usize = state.messages.iter().map(|m| m.bytes.amount()).sum();
         self.bytes.amount() + messages + state.messages.capacity() * size_of::<Message>()
     }
+
+    fn give_back(&self) {
+        self.bytes.give_back();
+    }
 }

@@ -166,4 +166,8 @@ impl Object for Set {
     fn bytes(&self) -> usize {
         self.bytes.amount()
     }
+
+    fn give_back(&self) {
+        self.bytes.give_back();
+    }
 }
