@@ -14,6 +14,10 @@ use ipc::sysv::registry::Wanted;
 use ipc::sysv::sem::undo::List;
 use ipc::sysv::{sem, shm};
 use objects::*;
+use vm_host::heap::{self, Heap};
+
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 /// A user without privileges, with an account.
 fn user(uid: u32) -> (Cred, &'static Account) {
@@ -209,6 +213,27 @@ fn lists_of_adjustments_are_independent() {
             }
         }
         assert_eq!(value(id), Ok(0));
+        drop(list);
+    });
+}
+
+#[test]
+fn a_list_of_adjustments_keeps_nothing_of_a_removed_set() {
+    on(1, || {
+        let removed = |list: &List| {
+            let id = set(1);
+            op_with(list, id, &[(0, 1, UNDO)]).expect("done");
+            sem::remove(id, by(1)).expect("its owner");
+            mem::epoch().drain();
+        };
+        // Tables grow, and do not shrink.
+        removed(&List::new());
+        let list = List::new();
+        let before = heap::live();
+        removed(&list);
+        let kept = heap::live() - before;
+        // Room for a few ids.
+        assert!((0..=16).contains(&kept), "{kept} bytes");
         drop(list);
     });
 }

@@ -119,6 +119,13 @@ impl<T: Object> Registry<T> {
             .ok_or(SysvError::Invalid)
     }
 
+    /// Whether there is an object with that id. Takes no reference, so that a caller with a spin lock may ask.
+    pub fn has(&self, id: i32) -> bool {
+        let pin = ksync::pin();
+        let found = self.table.get(&pin, index_of(id));
+        found.is_some_and(|object| object.id() == id)
+    }
+
     /// The object at an index.
     pub fn at(&self, index: u32) -> Option<Arc<T>> {
         self.table.hold(index)

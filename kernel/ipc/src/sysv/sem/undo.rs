@@ -4,19 +4,19 @@
 //! semaphore is set or the set removed before.
 //!
 //! Mechanism: a list has a number, and the sets in which that number has adjustments. These are guarded by their set's lock; the list alone
-//! would not do, since SETVAL and SETALL clear the adjustments of all lists.
+//! would not do, since SETVAL and SETALL clear the adjustments of all lists. The list knows the sets by their ids.
 
-use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ksync::Spin;
 
-use super::set::{MAX_VALUE, Set, State};
+use super::set::{MAX_VALUE, Set, State, registry};
 use crate::sysv::charge::Charged;
 use crate::sysv::error::{Result, SysvError};
 use crate::sysv::perm::Caller;
 use crate::sysv::present::{now, own_pid};
+use crate::sysv::registry::Object;
 
 ksync::lock_class!(pub UndoLock, "semaphore adjustments", rank = 84);
 
@@ -36,7 +36,8 @@ pub(super) struct Adjustments {
 /// The list of the threads that share their adjustments (CLONE_SYSVSEM). Its drop makes them, and sleeps.
 pub struct List {
     number: u64,
-    sets: Spin<Vec<Weak<Set>>, UndoLock>,
+    /// Ids of sets: a reference, even a weak one, would keep the memory of a removed set.
+    sets: Spin<Vec<i32>, UndoLock>,
 }
 
 impl List {
@@ -56,7 +57,7 @@ impl List {
     ///
     /// # Errors
     /// `NoMemory`; `NoSpace` beyond the user's limit.
-    pub(super) fn prepare(&self, set: &Arc<Set>, state: &mut State, by: Caller<'_>) -> Result<()> {
+    pub(super) fn prepare(&self, set: &Set, state: &mut State, by: Caller<'_>) -> Result<()> {
         let Err(at) = state.adjustments_of(self.number) else {
             return Ok(());
         };
@@ -71,10 +72,10 @@ impl List {
         {
             let mut sets = self.sets.lock();
             if sets.len() == sets.capacity() {
-                sets.retain(|set| set.strong_count() > 0);
+                sets.retain(|&id| registry().has(id));
             }
             sets.try_reserve(1).map_err(|_| SysvError::NoMemory)?;
-            sets.push(Arc::downgrade(set));
+            sets.push(set.id());
         }
         let new = Adjustments {
             list: self.number,
@@ -95,7 +96,8 @@ impl Default for List {
 impl Drop for List {
     fn drop(&mut self) {
         let sets = core::mem::take(&mut *self.sets.lock());
-        for set in sets.iter().filter_map(Weak::upgrade) {
+        // A set that has got a removed set's id since has no adjustments of this list.
+        for set in sets.iter().filter_map(|&id| registry().find(id).ok()) {
             undo(&set, self.number);
         }
     }
