@@ -10,7 +10,7 @@ use cred::{Account, CapSet, Charge, Cred, Payer};
 use ipc::sysv::error::SysvError;
 use ipc::sysv::msg::{self, Choice, Message, Want};
 use ipc::sysv::perm::{Caller, Perm};
-use ipc::sysv::registry::Wanted;
+use ipc::sysv::registry::{Object, Wanted};
 use ipc::sysv::sem::undo::List;
 use ipc::sysv::{sem, shm};
 use objects::*;
@@ -235,6 +235,105 @@ fn a_list_of_adjustments_keeps_nothing_of_a_removed_set() {
         // Room for a few ids.
         assert!((0..=16).contains(&kept), "{kept} bytes");
         drop(list);
+    });
+}
+
+#[test]
+fn an_owner_is_read_beside_the_lock_of_the_object() {
+    on(1, || {
+        let queue = msg::get(MAKE, by(1)).expect("a queue");
+        let (set, queue) = (
+            sem::registry().find(set(1)).expect("a set"),
+            msg::registry().find(queue).expect("a queue"),
+        );
+        // A lock that sleeps may not be taken.
+        let _pin = ksync::pin();
+        assert_eq!((set.perm().mode, queue.perm().mode), (0o600, 0o600));
+    });
+}
+
+/// Numbers below `end`, the same in each run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+}
+
+/// The value after a call on one semaphore that has `value`; `None` if it must wait.
+fn after(mut value: i32, ops: &[Op]) -> Option<i32> {
+    for &(_, by, _) in ops {
+        let blocked = by == 0 && value != 0 || value + i32::from(by) < 0;
+        value += i32::from(by);
+        if blocked {
+            return None;
+        }
+    }
+    Some(value)
+}
+
+/// How many threads wait for a semaphore.
+fn waiting(id: i32) -> u32 {
+    let set = sem::registry().find(id).expect("a set");
+    let one = set.read(0, by(1)).expect("a semaphore");
+    one.want_more + one.want_zero
+}
+
+/// Threads wait for a semaphore with random calls: after each change the first that can go on does, until none can.
+#[test]
+fn those_that_can_go_on_do_in_the_order_in_which_they_came() {
+    on(2, || {
+        let (mut numbers, mut threads) = (Numbers(1), 0);
+        for _ in 0..50 {
+            let id = set(1);
+            let (mut value, mut waits) = (0, Vec::new());
+            for _ in 0..12 {
+                let mut by = || numbers.below(7) as i16 - 3;
+                let mut ops: Vec<Op> = vec![(0, by(), 0), (0, by(), 0), (0, by(), 0)];
+                ops.truncate(1 + numbers.below(3) as usize);
+                let Some(new) = after(value, &ops) else {
+                    waits.push(ops.clone());
+                    spawn(None, move || {
+                        let ended = op(id, &ops);
+                        assert!(matches!(ended, Ok(()) | Err(SysvError::Removed)));
+                    });
+                    threads += 1;
+                    while (waiting(id) as usize) < waits.len() {
+                        nap(1);
+                    }
+                    continue;
+                };
+                value = new;
+                op(id, &ops).expect("no wait");
+                while let Some(at) = waits.iter().position(|w| after(value, w).is_some()) {
+                    value = after(value, &waits.remove(at)).unwrap_or(value);
+                }
+                assert_eq!(objects::value(id), Ok(value));
+                assert_eq!(waiting(id) as usize, waits.len());
+            }
+            sem::remove(id, by(1)).expect("its owner");
+            wait_for_ends(threads);
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_goes_on_lets_others_go_on() {
+    on(2, || {
+        let id = set(3);
+        for to in 1..3 {
+            spawn(None, move || {
+                op(id, &[(to - 1, -1, 0), (to, 1, 0)]).expect("no signal")
+            });
+        }
+        while waiting(id) == 0 {
+            nap(1);
+        }
+        op(id, &[(0, 1, 0)]).expect("no wait");
+        wait_for_ends(2);
+        op(id, &[(2, -1, NO_WAIT)]).expect("both went on");
     });
 }
 

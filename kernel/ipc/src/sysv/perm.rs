@@ -1,6 +1,7 @@
 //! Owner and mode of a System V object, and what they permit.
 
 use cred::{Cap, Cred};
+use ksync::Spin;
 
 use super::error::{Result, SysvError};
 
@@ -48,6 +49,45 @@ pub struct Perm {
     pub cgid: u32,
     /// Nine mode bits, and for memory two more.
     pub mode: u32,
+}
+
+ksync::lock_class!(pub PermLock, "System V owner", rank = 84);
+
+/// Key, owner and mode of an object with a lock that sleeps, beside that lock. Owner and mode are changed under both, so that they stay while
+/// either is held; the key changes under the lock of the keys, too.
+pub(super) struct OwnPerm(Spin<Perm, PermLock>);
+
+impl OwnPerm {
+    pub fn new(perm: Perm) -> OwnPerm {
+        OwnPerm(Spin::new(perm))
+    }
+
+    /// What it is now.
+    pub fn get(&self) -> Perm {
+        *self.0.lock()
+    }
+
+    /// Changes the owner for `cred`. The object's lock is held.
+    ///
+    /// # Errors
+    /// `NotOwner`; `Invalid` for what is no user or group.
+    pub fn set_owner(&self, new: NewOwner, cred: &Cred) -> Result<()> {
+        let mut perm = self.0.lock();
+        perm.check_owner(cred)?;
+        perm.set_owner(new)
+    }
+
+    /// Takes the key for `cred`, which removes the object; returns what was before. The keys are locked.
+    ///
+    /// # Errors
+    /// `NotOwner`.
+    pub fn take_key(&self, cred: &Cred) -> Result<Perm> {
+        let mut perm = self.0.lock();
+        perm.check_owner(cred)?;
+        let before = *perm;
+        perm.key = PRIVATE;
+        Ok(before)
+    }
 }
 
 /// What IPC_SET changes of all kinds of objects.

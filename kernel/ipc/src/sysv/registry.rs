@@ -32,7 +32,7 @@ const SEQUENCES: u32 = 1 << (31 - INDEX_BITS);
 pub trait Object: Send + Sync + Sized + 'static {
     /// Its id. Constant.
     fn id(&self) -> i32;
-    /// Its owner and mode now.
+    /// Its owner and mode now. Does not sleep: the keys of all objects are locked meanwhile.
     fn perm(&self) -> Perm;
     /// Bytes of the heap that it takes.
     fn bytes(&self) -> usize;
@@ -190,6 +190,20 @@ impl<T: Object> Registry<T> {
             return Err(SysvError::NoSpace);
         }
         indices.take().ok_or(SysvError::NoSpace)
+    }
+
+    /// Takes an object out of the table (IPC_RMID), once: neither its id nor its key leads to it any more. `take_key` says whether the caller may,
+    /// and returns the owner and mode from before. Sleeps, but not for the object's lock: others may wait for the keys.
+    ///
+    /// # Errors
+    /// `Invalid` if there is none with that id; those of `take_key`.
+    pub fn remove(&self, id: i32, take_key: impl FnOnce(&T) -> Result<Perm>) -> Result<Arc<T>> {
+        let mut keys = self.keys.lock();
+        let object = self.find(id)?;
+        let perm = take_key(&object)?;
+        Self::forget_key(&mut keys, &perm);
+        self.withdraw(&object);
+        Ok(object)
     }
 
     /// Keeps keys from changing. Sleeps. To be taken before the lock of an object that is removed.

@@ -1,15 +1,14 @@
 //! msgctl(2).
 
-use alloc::sync::Arc;
 use ksync::atomic::Ordering::Relaxed;
 
 use cred::Cap;
 
 use super::queue::{MAX_BYTES, Queue, State, registry};
 use crate::sysv::error::{Result, SysvError};
-use crate::sysv::perm::{Caller, NewOwner, PRIVATE, Perm, READ};
+use crate::sysv::perm::{Caller, NewOwner, Perm, READ};
 use crate::sysv::present::now;
-use crate::sysv::registry::Registry;
+use crate::sysv::registry::Object;
 
 /// What IPC_STAT and /proc show of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -73,27 +72,25 @@ impl Queue {
     pub fn stat(&self, all: bool, caller: Caller<'_>) -> Result<Shown> {
         let state = self.lock()?;
         if !all {
-            state.perm.check(READ, caller.cred)?;
+            self.perm().check(READ, caller.cred)?;
         }
-        Ok(state.show())
+        Ok(self.show(&state))
     }
 
     /// What is shown of it; `None` if it was removed. Sleeps.
     pub fn shown(&self) -> Option<Shown> {
-        Some(self.lock().ok()?.show())
+        Some(self.show(&*self.lock().ok()?))
     }
-}
 
-impl State {
-    fn show(&self) -> Shown {
+    fn show(&self, state: &State) -> Shown {
         Shown {
-            perm: self.perm,
-            times: [self.sent, self.received, self.changed],
-            bytes: self.bytes,
-            messages: self.messages.len() as u64,
-            most: self.most,
-            last_sender: self.last_sender,
-            last_receiver: self.last_receiver,
+            perm: self.perm(),
+            times: [state.sent, state.received, state.changed],
+            bytes: state.bytes,
+            messages: state.messages.len() as u64,
+            most: state.most,
+            last_sender: state.last_sender,
+            last_receiver: state.last_receiver,
         }
     }
 }
@@ -105,11 +102,11 @@ impl State {
 pub fn set(id: i32, new: NewSettings, caller: Caller<'_>) -> Result<()> {
     let queue = registry().find(id)?;
     let mut state = queue.lock()?;
-    state.perm.check_owner(caller.cred)?;
+    queue.perm().check_owner(caller.cred)?;
     if new.most > MAX_BYTES.load(Relaxed) && !caller.cred.capable(Cap::SysResource) {
         return Err(SysvError::NotOwner);
     }
-    state.perm.set_owner(new.owner)?;
+    queue.perm.set_owner(new.owner, caller.cred)?;
     state.most = new.most;
     state.changed = now();
     state.recheck_receivers();
@@ -120,22 +117,15 @@ pub fn set(id: i32, new: NewSettings, caller: Caller<'_>) -> Result<()> {
 /// IPC_RMID: threads that wait fail with `Removed`. Sleeps.
 ///
 /// # Errors
-/// `Invalid`, `NotOwner`, `Removed`.
+/// `Invalid`, `NotOwner`.
 pub fn remove(id: i32, caller: Caller<'_>) -> Result<()> {
-    let registry = registry();
-    let mut keys = registry.lock_keys();
-    let queue: Arc<Queue> = registry.find(id)?;
-    let mut state = queue.lock()?;
-    state.perm.check_owner(caller.cred)?;
-    Registry::<Queue>::forget_key(&mut keys, &state.perm);
-    state.perm.key = PRIVATE;
+    let queue = registry().remove(id, |queue| queue.perm.take_key(caller.cred))?;
+    let mut state = queue.lock_removed();
     state.removed = true;
     state.answer_all(SysvError::Removed);
     state.bytes = 0;
     let messages = core::mem::take(&mut state.messages);
     drop(state);
-    registry.withdraw(&queue);
-    drop(keys);
     drop(messages);
     Ok(())
 }

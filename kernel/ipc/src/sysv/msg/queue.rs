@@ -10,7 +10,7 @@ use ksync::{Mutex, MutexGuard, Once};
 use super::transfer::{Receiver, Sender};
 use crate::sysv::charge::Charged;
 use crate::sysv::error::{Result, SysvError};
-use crate::sysv::perm::{Caller, Perm};
+use crate::sysv::perm::{Caller, OwnPerm, Perm};
 use crate::sysv::present::now;
 use crate::sysv::registry::{Object, Registry, Wanted};
 
@@ -62,7 +62,6 @@ impl Message {
 
 /// What a queue's lock guards.
 pub(super) struct State {
-    pub perm: Perm,
     pub removed: bool,
     /// Seconds of real time, or 0: of the last message sent, the last one received, and the last change.
     pub sent: u64,
@@ -82,6 +81,7 @@ pub(super) struct State {
 pub struct Queue {
     id: i32,
     bytes: Charged,
+    pub(super) perm: OwnPerm,
     state: Mutex<State, QueueLock>,
 }
 
@@ -105,8 +105,8 @@ fn make(id: i32, wanted: Wanted, caller: Caller<'_>) -> Result<Arc<Queue>> {
     Ok(Arc::new(Queue {
         id,
         bytes,
+        perm: OwnPerm::new(Perm::new(wanted.key, id, wanted.flags, caller.cred)),
         state: Mutex::new(State {
-            perm: Perm::new(wanted.key, id, wanted.flags, caller.cred),
             removed: false,
             sent: 0,
             received: 0,
@@ -147,7 +147,7 @@ impl Object for Queue {
     }
 
     fn perm(&self) -> Perm {
-        self.state.lock().perm
+        self.perm.get()
     }
 
     fn bytes(&self) -> usize {

@@ -10,6 +10,7 @@ use super::queue::{Message, Queue, State, registry};
 use crate::sysv::error::{Result, SysvError};
 use crate::sysv::perm::{Caller, READ, WRITE};
 use crate::sysv::present::now;
+use crate::sysv::registry::Object;
 use crate::sysv::sleeper::Sleeper;
 use crate::sysv::trim::trim;
 
@@ -200,7 +201,7 @@ impl State {
 pub fn send(id: i32, message: Message, waits: bool, caller: Caller<'_>) -> Result<()> {
     let queue = registry().find(id)?;
     let mut state = queue.lock()?;
-    state.perm.check(WRITE, caller.cred)?;
+    queue.perm().check(WRITE, caller.cred)?;
     let len = message.text.len() as u64;
     if state.has_room(len) {
         let sent = state.deliver(message, caller.pid);
@@ -239,7 +240,7 @@ pub fn receive(id: i32, want: Want, caller: Caller<'_>) -> Result<Message> {
     let queue = registry().find(id)?;
     loop {
         let mut state = queue.lock()?;
-        state.perm.check(READ, caller.cred)?;
+        queue.perm().check(READ, caller.cred)?;
         if let Some(taken) = state.take(&want, caller.pid) {
             return taken;
         }
@@ -285,7 +286,7 @@ fn wait(queue: &Queue, receiver: &Arc<Receiver>) -> Result<Answer> {
 pub fn copy(id: i32, place: u64, want: Want, caller: Caller<'_>) -> Result<(i64, Vec<u8>)> {
     let queue = registry().find(id)?;
     let state = queue.lock()?;
-    state.perm.check(READ, caller.cred)?;
+    queue.perm().check(READ, caller.cred)?;
     let place = usize::try_from(place).ok();
     let message = place.and_then(|at| state.messages.get(at));
     let message = message.ok_or(SysvError::NoMessage)?;

@@ -1,14 +1,13 @@
 //! semctl(2).
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use ksync::atomic::Ordering::Relaxed;
 
 use super::set::{MAX_VALUE, SEMAPHORES, Set, State, registry};
 use crate::sysv::error::{Result, SysvError};
-use crate::sysv::perm::{Caller, NewOwner, PRIVATE, Perm, READ, WRITE};
+use crate::sysv::perm::{Caller, NewOwner, Perm, READ, WRITE};
 use crate::sysv::present::now;
-use crate::sysv::registry::Registry;
+use crate::sysv::registry::Object;
 
 /// What IPC_STAT and /proc show of a set.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +60,7 @@ impl Set {
     pub fn stat(&self, all: bool, caller: Caller<'_>) -> Result<Shown> {
         let state = self.lock()?;
         if !all {
-            state.perm.check(READ, caller.cred)?;
+            self.perm().check(READ, caller.cred)?;
         }
         Ok(self.show(&state))
     }
@@ -73,7 +72,7 @@ impl Set {
 
     fn show(&self, state: &State) -> Shown {
         Shown {
-            perm: state.perm,
+            perm: self.perm(),
             operated: state.operated,
             changed: state.changed,
             len: self.len,
@@ -86,7 +85,7 @@ impl Set {
     /// `Denied`, `Removed`; `Invalid` if there is no such semaphore.
     pub fn read(&self, semaphore: i32, caller: Caller<'_>) -> Result<One> {
         let state = self.lock()?;
-        state.perm.check(READ, caller.cred)?;
+        self.perm().check(READ, caller.cred)?;
         let index = usize::try_from(semaphore).ok();
         let one = index.and_then(|i| state.semaphores.get(i));
         let one = one.ok_or(SysvError::Invalid)?;
@@ -112,7 +111,7 @@ pub fn read_all(id: i32, caller: Caller<'_>) -> Result<Vec<u16>> {
     let room = values.try_reserve_exact(set.len);
     room.map_err(|_| SysvError::NoMemory)?;
     let state = set.lock()?;
-    state.perm.check(READ, caller.cred)?;
+    set.perm().check(READ, caller.cred)?;
     values.extend(state.semaphores.iter().map(|s| s.value as u16));
     Ok(values)
 }
@@ -123,7 +122,8 @@ pub fn read_all(id: i32, caller: Caller<'_>) -> Result<Vec<u16>> {
 /// `Invalid`, `Denied`, `Removed`.
 pub fn check_write(id: i32, caller: Caller<'_>) -> Result<usize> {
     let set = registry().find(id)?;
-    set.lock()?.perm.check(WRITE, caller.cred)?;
+    let _state = set.lock()?;
+    set.perm().check(WRITE, caller.cred)?;
     Ok(set.len)
 }
 
@@ -139,11 +139,11 @@ pub fn write(id: i32, semaphore: i32, value: i32, caller: Caller<'_>) -> Result<
     let index = usize::try_from(semaphore).ok().filter(|&i| i < set.len);
     let index = index.ok_or(SysvError::Invalid)?;
     let mut state = set.lock()?;
-    state.perm.check(WRITE, caller.cred)?;
+    set.perm().check(WRITE, caller.cred)?;
     state.clear_adjustments(Some(index));
     state.put(index, value, caller.pid);
     state.changed = now();
-    state.serve(index);
+    state.serve([index].into_iter());
     Ok(())
 }
 
@@ -157,15 +157,13 @@ pub fn write_all(id: i32, values: &[u16], caller: Caller<'_>) -> Result<()> {
     }
     let set = registry().find(id)?;
     let mut state = set.lock()?;
-    state.perm.check(WRITE, caller.cred)?;
+    set.perm().check(WRITE, caller.cred)?;
     state.clear_adjustments(None);
     for (index, &value) in values.iter().enumerate().take(set.len) {
         state.put(index, value.into(), caller.pid);
     }
     state.changed = now();
-    for index in 0..set.len {
-        state.serve(index);
-    }
+    state.serve(0..set.len);
     Ok(())
 }
 
@@ -183,8 +181,7 @@ impl State {
 pub fn set_owner(id: i32, new: NewOwner, caller: Caller<'_>) -> Result<()> {
     let set = registry().find(id)?;
     let mut state = set.lock()?;
-    state.perm.check_owner(caller.cred)?;
-    state.perm.set_owner(new)?;
+    set.perm.set_owner(new, caller.cred)?;
     state.changed = now();
     Ok(())
 }
@@ -192,15 +189,11 @@ pub fn set_owner(id: i32, new: NewOwner, caller: Caller<'_>) -> Result<()> {
 /// IPC_RMID: threads that wait fail with `Removed`. Sleeps.
 ///
 /// # Errors
-/// `Invalid`, `NotOwner`, `Removed`.
+/// `Invalid`, `NotOwner`.
 pub fn remove(id: i32, caller: Caller<'_>) -> Result<()> {
-    let registry = registry();
-    let mut keys = registry.lock_keys();
-    let set: Arc<Set> = registry.find(id)?;
-    let mut state = set.lock()?;
-    state.perm.check_owner(caller.cred)?;
-    Registry::<Set>::forget_key(&mut keys, &state.perm);
-    state.perm.key = PRIVATE;
+    let set = registry().remove(id, |set| set.perm.take_key(caller.cred))?;
+    SEMAPHORES.fetch_sub(set.len as u64, Relaxed);
+    let mut state = set.lock_removed();
     state.removed = true;
     state.answer_all(SysvError::Removed);
     let (semaphores, adjustments) = (
@@ -208,9 +201,6 @@ pub fn remove(id: i32, caller: Caller<'_>) -> Result<()> {
         core::mem::take(&mut state.adjustments),
     );
     drop(state);
-    SEMAPHORES.fetch_sub(set.len as u64, Relaxed);
-    registry.withdraw(&set);
-    drop(keys);
     drop((semaphores, adjustments));
     Ok(())
 }

@@ -11,6 +11,7 @@ use super::undo::List;
 use super::waiting::{Attempt, Request, Waiting};
 use crate::sysv::error::{Result, SysvError};
 use crate::sysv::perm::{Caller, READ, WRITE, flag};
+use crate::sysv::registry::Object;
 use crate::sysv::sleeper::Sleeper;
 
 /// Flag of an operation that is undone at the end, with Linux's number.
@@ -85,7 +86,7 @@ pub fn operate(
         sleeper: Sleeper::new(),
     };
     let mut state = set.lock()?;
-    state.perm.check(want, caller.cred)?;
+    set.perm().check(want, caller.cred)?;
     if let Some(list) = list {
         list.prepare(&set, &mut state, caller)?;
     }
@@ -93,9 +94,8 @@ pub fn operate(
         Attempt::Failed(why) => Err(why),
         Attempt::Done(false) => Ok(()),
         Attempt::Done(true) => {
-            for operation in request.operations.iter().filter(|o| o.by != 0) {
-                state.serve(operation.index());
-            }
+            let changed = request.operations.iter().filter(|o| o.by != 0);
+            state.serve(changed.map(Operation::index));
             Ok(())
         }
         Attempt::Blocked(at) => {

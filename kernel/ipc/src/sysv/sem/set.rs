@@ -11,7 +11,7 @@ use super::undo::Adjustments;
 use super::waiting::Waiting;
 use crate::sysv::charge::Charged;
 use crate::sysv::error::{Result, SysvError};
-use crate::sysv::perm::{Caller, Perm};
+use crate::sysv::perm::{Caller, OwnPerm, Perm};
 use crate::sysv::present::now;
 use crate::sysv::registry::{Object, Registry, Wanted};
 
@@ -35,6 +35,7 @@ hal::machine_static! {
 }
 
 /// A semaphore. Guarded by its set's lock.
+#[derive(Default)]
 pub(super) struct Semaphore {
     pub value: i32,
     /// The process that last changed it, or looked for zero.
@@ -48,7 +49,6 @@ pub(super) struct Semaphore {
 
 /// What a set's lock guards.
 pub(super) struct State {
-    pub perm: Perm,
     pub removed: bool,
     pub operated: u64,
     pub changed: u64,
@@ -65,6 +65,7 @@ pub struct Set {
     /// How many there are.
     pub(super) len: usize,
     bytes: Charged,
+    pub(super) perm: OwnPerm,
     state: Mutex<State, SetLock>,
 }
 
@@ -110,21 +111,15 @@ fn make(id: i32, wanted: Wanted, len: usize, caller: Caller<'_>) -> Result<Arc<S
     let mut semaphores = Vec::new();
     let room = semaphores.try_reserve_exact(len);
     room.map_err(|_| SysvError::NoMemory)?;
-    semaphores.extend((0..len).map(|_| Semaphore {
-        value: 0,
-        pid: 0,
-        waiting: VecDeque::new(),
-        is_changed: false,
-        next_changed: None,
-    }));
+    semaphores.extend((0..len).map(|_| Semaphore::default()));
     // Changes are made under the lock of the keys, but for those that only lessen it.
     SEMAPHORES.fetch_add(len as u64, Relaxed);
     Ok(Arc::new(Set {
         id,
         len,
         bytes,
+        perm: OwnPerm::new(Perm::new(wanted.key, id, wanted.flags, caller.cred)),
         state: Mutex::new(State {
-            perm: Perm::new(wanted.key, id, wanted.flags, caller.cred),
             removed: false,
             operated: 0,
             changed: now(),
@@ -160,7 +155,7 @@ impl Object for Set {
     }
 
     fn perm(&self) -> Perm {
-        self.state.lock().perm
+        self.perm.get()
     }
 
     fn bytes(&self) -> usize {

@@ -118,9 +118,8 @@ fn undo(set: &Set, list: u64) {
         semaphore.pid = pid;
         state.operated = now();
     }
-    for (index, _) in mine.values.iter().enumerate().filter(|(_, by)| **by != 0) {
-        state.serve(index);
-    }
+    let changed = mine.values.iter().enumerate().filter(|(_, by)| **by != 0);
+    state.serve(changed.map(|(index, _)| index));
 }
 
 impl State {

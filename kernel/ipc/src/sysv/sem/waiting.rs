@@ -38,6 +38,35 @@ pub(super) enum Attempt {
     Failed(SysvError),
 }
 
+/// What those requests wait for that a walk along the list of a semaphore has left on it.
+#[derive(Default)]
+struct Passed {
+    /// Some wait for a larger value.
+    more: bool,
+    /// Some wait for 0.
+    zero: bool,
+    /// Some wait for another value, from which operations before make 0.
+    exact: bool,
+}
+
+impl Passed {
+    /// A request is left, of which operation `step` is in the way.
+    fn note(&mut self, operations: &[Operation], step: usize) {
+        let blocked = &operations[step];
+        let mut before = operations[..step].iter();
+        match blocked.by {
+            0 if before.any(|o| o.by != 0 && o.index() == blocked.index()) => self.exact = true,
+            0 => self.zero = true,
+            _ => self.more = true,
+        }
+    }
+
+    /// Whether one of them may no longer be blocked, after the value has changed.
+    fn may_go_on(&self, before: i32, after: i32) -> bool {
+        after > before && self.more || after != before && (self.exact || self.zero && after == 0)
+    }
+}
+
 impl State {
     /// Does all operations of a request, or none.
     pub fn attempt(&mut self, request: &Request) -> Attempt {
@@ -122,33 +151,44 @@ impl State {
         }
     }
 
-    /// Does what threads wait to do, after semaphore `index` has changed: theirs that wait for it, then for what these have changed.
-    pub fn serve(&mut self, index: usize) {
+    /// Does what threads wait to do, after the semaphores `indices` have changed: theirs that wait for these, then for what these have
+    /// changed.
+    pub fn serve(&mut self, indices: impl DoubleEndedIterator<Item = usize>) {
         let mut changed = None;
-        self.note_change(&mut changed, index);
+        for index in indices.rev() {
+            self.note_change(&mut changed, index);
+        }
         while let Some(index) = changed {
             changed = self.semaphores[index].next_changed.take();
             self.semaphores[index].is_changed = false;
-            let mut at = 0;
-            while let Some(waiting) = self.semaphores[index].waiting.get(at) {
-                let request = waiting.request.clone();
-                match self.attempt(&request) {
-                    Attempt::Blocked(step) if request.operations[step].index() == index => {
-                        self.semaphores[index].waiting[at].blocked_at = step;
-                        at += 1;
+            self.serve_one(index, &mut changed);
+        }
+    }
+
+    /// Does what threads wait to do that are on the list of semaphore `index`; puts the other semaphores that these change on the list
+    /// `changed`.
+    fn serve_one(&mut self, index: usize, changed: &mut Option<usize>) {
+        let mut at = 0;
+        let mut passed = Passed::default();
+        while let Some(waiting) = self.semaphores[index].waiting.get(at) {
+            let request = waiting.request.clone();
+            let before = self.semaphores[index].value;
+            match self.attempt(&request) {
+                Attempt::Blocked(step) if request.operations[step].index() == index => {
+                    self.semaphores[index].waiting[at].blocked_at = step;
+                    passed.note(&request.operations, step);
+                    at += 1;
+                }
+                Attempt::Blocked(step) => self.move_on(index, at, step),
+                Attempt::Failed(why) => self.answer(index, at, Err(why)),
+                Attempt::Done(changes) => {
+                    self.answer(index, at, Ok(()));
+                    if passed.may_go_on(before, self.semaphores[index].value) {
+                        (at, passed) = (0, Passed::default());
                     }
-                    Attempt::Blocked(step) => self.move_on(index, at, step),
-                    Attempt::Failed(why) => self.answer(index, at, Err(why)),
-                    Attempt::Done(changes) => {
-                        self.answer(index, at, Ok(()));
-                        if changes {
-                            // One that came before may have waited for this.
-                            at = 0;
-                            let others = request.operations.iter().map(Operation::index);
-                            for other in others.filter(|&other| other != index) {
-                                self.note_change(&mut changed, other);
-                            }
-                        }
+                    let others = request.operations.iter().filter(|_| changes);
+                    for other in others.map(Operation::index).filter(|&o| o != index) {
+                        self.note_change(changed, other);
                     }
                 }
             }
@@ -197,5 +237,62 @@ impl State {
                 waiting.request.sleeper.answer(Err(why));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The operation of a request on one semaphore that is in the way while it has `value`.
+    fn blocked_at(operations: &[Operation], mut value: i32) -> Option<usize> {
+        operations.iter().position(|operation| {
+            let by = i32::from(operation.by);
+            let blocked = by == 0 && value != 0 || value + by < 0;
+            value += by;
+            blocked
+        })
+    }
+
+    fn passed(operations: &[Operation], value: i32) -> Passed {
+        let mut passed = Passed::default();
+        if let Some(step) = blocked_at(operations, value) {
+            passed.note(operations, step);
+        }
+        passed
+    }
+
+    fn add(by: i16) -> Operation {
+        Operation {
+            number: 0,
+            by,
+            flags: 0,
+        }
+    }
+
+    #[test]
+    fn a_walk_begins_again_for_each_request_that_may_go_on() {
+        for n in 0..7 * 7 * 7 {
+            let all = [n / 49 - 3, n / 7 % 7 - 3, n % 7 - 3].map(add);
+            for operations in [&all[..1], &all[..2], &all] {
+                for (before, after) in (0..8).flat_map(|a| (0..8).map(move |b| (a, b))) {
+                    let waits = blocked_at(operations, before).is_some();
+                    if waits && blocked_at(operations, after).is_none() {
+                        let again = passed(operations, before).may_go_on(before, after);
+                        assert!(again, "{operations:?}: {before}, {after}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Otherwise many threads that take little would make many that want much try again for each.
+    #[test]
+    fn a_walk_does_not_begin_again_for_those_that_cannot_go_on() {
+        let more = passed(&[add(-1000)], 500);
+        assert!(!more.may_go_on(500, 499) && !more.may_go_on(1, 0) && !more.may_go_on(1, 1));
+        let zero = passed(&[add(0)], 500);
+        assert!(!zero.may_go_on(500, 499) && !zero.may_go_on(499, 500));
+        assert!(!Passed::default().may_go_on(1, 2));
     }
 }
