@@ -380,6 +380,49 @@ const ANY: Want = Want {
     waits: true,
 };
 
+/// A sender waits for room; IPC_SET takes its permission, and nothing is sent for it when there is room.
+#[test]
+fn a_sender_that_may_no_longer_send_does_not() {
+    on(2, || {
+        let new = |mode, most| msg::NewSettings {
+            owner: ipc::sysv::perm::NewOwner {
+                uid: 0,
+                gid: 0,
+                mode,
+            },
+            most,
+        };
+        let id = msg::get(MAKE, by(1)).expect("a queue");
+        msg::set(id, new(0o622, 4), by(1)).expect("its owner");
+        let send = move |cred: &Cred, kind| {
+            let me = Caller { cred, pid: 5 };
+            let message = Message::new(kind, vec![0; 4], me).expect("memory");
+            msg::send(id, message, true, me)
+        };
+        send(&Cred::root(), 1).expect("room");
+        spawn(None, move || {
+            assert_eq!(send(&user(1000).0, 2), Err(SysvError::Denied));
+        });
+        spawn(None, move || assert_eq!(send(&Cred::root(), 3), Ok(())));
+        nap(5);
+        msg::set(id, new(0o600, 2), by(1)).expect("its owner");
+        msg::set(id, new(0o600, 100), by(1)).expect("its owner");
+        wait_for_ends(2);
+        let kinds = [(); 2].map(|()| msg::receive(id, ANY, by(1)).expect("a message").kind);
+        assert_eq!(kinds, [1, 3]);
+        let none = msg::receive(
+            id,
+            Want {
+                waits: false,
+                ..ANY
+            },
+            by(1),
+        );
+        assert_eq!(none.err(), Some(SysvError::NoMessage));
+        msg::remove(id, by(1)).expect("its owner");
+    });
+}
+
 /// Senders and receivers, more of them than the queue has room for: each message is received once.
 #[test]
 fn many_threads_talk() {

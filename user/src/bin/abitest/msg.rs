@@ -253,6 +253,35 @@ tests! { "msg";
         ok!(remove(id));
     }
 
+    a_change_of_the_mode_ends_waits {
+        let id = ok!(get(libc::IPC_PRIVATE, 0o666));
+        let mut ds = ok!(stat(id));
+        ds[11] = 10;
+        ok!(control(id, libc::IPC_SET, ds.as_ptr() as u64));
+        ok!(send(id, 1, b"1234567890", NO_WAIT));
+        let by_another = |act: fn(i32) -> Result<(), i32>| match sys::fork() {
+            Ok(0) => sys::exit(sys::become_user(1234, &[]).and_then(|_| act(id)).map_or_else(|e| e, |_| 0)),
+            pid => pid,
+        };
+        let sends = ok!(by_another(|id| send(id, 1, b"more", 0).map(|_| ())));
+        let receives = ok!(by_another(|id| receive(id, 10, 9, 0).map(|_| ())));
+        let own = self::sends(id, 2, 4);
+        settle();
+        // A lower limit alone ends no wait, and sends nothing.
+        ds[11] = 5;
+        ok!(control(id, libc::IPC_SET, ds.as_ptr() as u64));
+        settle();
+        is!(ok!(stat(id))[10], 1);
+        ds[2] = ds[2] & 0xffff_ffff | 0o600 << 32;
+        ok!(control(id, libc::IPC_SET, ds.as_ptr() as u64));
+        is!(ok!(sys::wait(receives as i64, 0)).1 >> 8, libc::EACCES);
+        is!(ok!(now(id, 1)).len(), 10);
+        ok!(end(own));
+        is!(ok!(sys::wait(sends as i64, 0)).1 >> 8, libc::EACCES);
+        is!((ok!(now(id, 0)), ok!(stat(id))[10]), ("\x07\x07\x07\x07".into(), 0));
+        ok!(remove(id));
+    }
+
     empty_messages_are_counted {
         let id = ok!(private());
         let mut ds = ok!(stat(id));

@@ -110,7 +110,7 @@ pub fn set(id: i32, new: NewSettings, caller: Caller<'_>) -> Result<()> {
     state.most = new.most;
     state.changed = now();
     state.recheck_receivers();
-    state.serve_senders();
+    state.serve_senders(&queue.perm);
     Ok(())
 }
 

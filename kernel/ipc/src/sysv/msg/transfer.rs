@@ -3,12 +3,13 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use cred::Cred;
 use ksync::Spin;
 use task::park::Deadline;
 
 use super::queue::{Message, Queue, State, registry};
 use crate::sysv::error::{Result, SysvError};
-use crate::sysv::perm::{Caller, READ, WRITE};
+use crate::sysv::perm::{Caller, OwnPerm, READ, WRITE};
 use crate::sysv::present::now;
 use crate::sysv::registry::Object;
 use crate::sysv::sleeper::Sleeper;
@@ -81,6 +82,8 @@ pub(super) struct Sender {
     message: Spin<Option<Message>, ToSendLock>,
     len: u64,
     pid: u32,
+    /// Those of the thread, which do not change while it sleeps.
+    cred: Cred,
     sleeper: Sleeper<Result<()>>,
 }
 
@@ -142,8 +145,8 @@ impl State {
         .map(|(at, _)| at)
     }
 
-    /// Takes the message that a receiver wants out of the queue, and lets senders have its room.
-    fn take(&mut self, want: &Want, pid: u32) -> Option<Result<Message>> {
+    /// Takes the message that a receiver wants out of the queue, and lets senders have its room that the queue's `owner` permits.
+    fn take(&mut self, want: &Want, pid: u32, owner: &OwnPerm) -> Option<Result<Message>> {
         let at = self.find(want)?;
         if let Err(why) = want.fits(&self.messages[at]) {
             return Some(Err(why));
@@ -152,13 +155,16 @@ impl State {
         trim(&mut self.messages);
         self.bytes -= message.text.len() as u64;
         self.note_received(pid);
-        self.serve_senders();
+        self.serve_senders(owner);
         Some(Ok(message))
     }
 
-    /// Sends for the senders that wait, in the order in which they came, what has room.
-    pub(super) fn serve_senders(&mut self) {
-        let mut at = 0;
+    /// Sends for the senders that wait, in the order in which they came, what has room. Those that may not send any more fail instead.
+    pub(super) fn serve_senders(&mut self, owner: &OwnPerm) {
+        if self.senders.is_empty() {
+            return;
+        }
+        let (perm, mut at) = (owner.get(), 0);
         while let Some(sender) = self.senders.get(at) {
             if !self.has_room(sender.len) {
                 at += 1;
@@ -168,6 +174,10 @@ impl State {
                 return;
             };
             trim(&mut self.senders);
+            if let Err(why) = perm.check(WRITE, &sender.cred) {
+                sender.sleeper.answer(Err(why));
+                continue;
+            }
             let message = sender.message.lock().take();
             let sent = message.map_or(Ok(()), |message| self.deliver(message, sender.pid));
             // A message that found no memory is dropped after this.
@@ -217,6 +227,7 @@ pub fn send(id: i32, message: Message, waits: bool, caller: Caller<'_>) -> Resul
         message: Spin::new(Some(message)),
         len,
         pid: caller.pid,
+        cred: caller.cred.clone(),
         sleeper: Sleeper::new(),
     });
     state.senders.push_back(sender.clone());
@@ -241,7 +252,7 @@ pub fn receive(id: i32, want: Want, caller: Caller<'_>) -> Result<Message> {
     loop {
         let mut state = queue.lock()?;
         queue.perm().check(READ, caller.cred)?;
-        if let Some(taken) = state.take(&want, caller.pid) {
+        if let Some(taken) = state.take(&want, caller.pid, &queue.perm) {
             return taken;
         }
         if !want.waits {
