@@ -182,6 +182,42 @@ fn attachments_are_counted_in_spaces_and_their_copies() {
     });
 }
 
+/// mremap has grown an attachment; a detachment takes what Linux takes.
+#[test]
+fn a_grown_attachment_is_detached_with_its_first_part() {
+    on(2, || {
+        let id = segment(4);
+        let vm = mem::vm();
+        // Pages that are made read-only, and those that are left.
+        for (changed, left) in [(0..0, 8..8), (2..3, 3..8), (2..4, 4..8), (5..6, 5..8)] {
+            let memory = Memory::new();
+            // Mappings are put below one another: what is behind is free then.
+            let room = memory.attach(id).expect("attached");
+            let at = memory.attach(id).expect("attached");
+            assert!(at + 4 * 4096 == room && memory.detach(room));
+            let page = |n: u64| at + n * 4096;
+            let grow = vm::space::RemapArgs {
+                old: at,
+                old_len: 4 * 4096,
+                new_len: 8 * 4096,
+                target: vm::space::RemapTarget::Stay,
+                keep_old: false,
+            };
+            let space = &memory.0;
+            assert_eq!(space.remap(vm, &grow), Ok(at), "room behind it");
+            let bytes = (changed.end - changed.start) * 4096;
+            let split = space.protect(vm, page(changed.start), bytes, vm::MapProt::READ);
+            assert_eq!(split, Ok(()));
+            assert!(memory.detach(at));
+            let is_there = |n| space.protect(vm, page(n), 4096, vm::MapProt::READ).is_ok();
+            let there: Vec<u64> = (0..8).filter(|&n| is_there(n)).collect();
+            assert_eq!(there, left.collect::<Vec<_>>(), "{changed:?}");
+        }
+        assert_eq!(attached(id), Some(0));
+        shm::remove(id, by(1)).expect("its owner");
+    });
+}
+
 #[test]
 fn lists_of_adjustments_are_independent() {
     on(2, || {

@@ -224,6 +224,43 @@ tests! { "shm";
         ok!(remove(id));
     }
 
+    what_mremap_has_grown_is_detached_with_the_first_part {
+        let id = ok!(private(4 * PAGE));
+        let grown = || {
+            let room = sys::mmap(0, 16 * PAGE, 0, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
+            sys::munmap(room, 16 * PAGE)?;
+            let a = at(id, room, 0)?;
+            sc!(SYS_mremap, a, 4 * PAGE, 8 * PAGE, 0)
+        };
+        let read_only = |a: u64, from: u64, to: u64| {
+            sc!(SYS_mprotect, a + from * PAGE, (to - from) * PAGE, libc::PROT_READ).map(|_| ())
+        };
+        let unmap = |a: u64, from: u64, to: u64| sys::munmap(a + from * PAGE, (to - from) * PAGE).map(|_| ());
+        let keep = |_, _, _| Ok(());
+        let changes: [(&dyn Fn(u64, u64, u64) -> Result<(), i32>, u64, u64, &str); 8] = [
+            (&keep, 0, 1, "........"),
+            (&read_only, 2, 3, "...mmmmm"),
+            (&read_only, 2, 4, "....mmmm"),
+            (&read_only, 5, 6, ".....mmm"),
+            (&unmap, 0, 2, "........"),
+            (&unmap, 0, 4, "........"),
+            (&unmap, 1, 2, "..mmmmmm"),
+            (&unmap, 4, 5, ".....mmm"),
+        ];
+        for (change, from, to, left) in changes {
+            let a = ok!(grown());
+            ok!(change(a, from, to));
+            ok!(detach(a));
+            let mut there = [0u8; 1];
+            let pages = (0..8).map(|n| sc!(SYS_mincore, a + n * PAGE, PAGE, there.as_mut_ptr()));
+            let shown: String = pages.map(|page| if page.is_ok() { 'm' } else { '.' }).collect();
+            is!((from, to, shown.as_str()), (from, to, left));
+            ok!(sys::munmap(a, 8 * PAGE));
+        }
+        is!(ok!(attached(id)), 0);
+        ok!(remove(id));
+    }
+
     a_moved_attachment_counts_once {
         let id = ok!(private(2 * PAGE));
         let a = ok!(at(id, 0, 0));
