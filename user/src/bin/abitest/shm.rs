@@ -237,7 +237,8 @@ tests! { "shm";
         };
         let unmap = |a: u64, from: u64, to: u64| sys::munmap(a + from * PAGE, (to - from) * PAGE).map(|_| ());
         let keep = |_, _, _| Ok(());
-        let changes: [(&dyn Fn(u64, u64, u64) -> Result<(), i32>, u64, u64, &str); 8] = [
+        type Change<'a> = &'a dyn Fn(u64, u64, u64) -> Result<(), i32>;
+        let changes: [(Change<'_>, u64, u64, &str); 8] = [
             (&keep, 0, 1, "........"),
             (&read_only, 2, 3, "...mmmmm"),
             (&read_only, 2, 4, "....mmmm"),
