@@ -45,8 +45,9 @@ struct Passed {
     more: bool,
     /// Some wait for 0.
     zero: bool,
-    /// Some wait for another value, from which operations before make 0.
-    exact: bool,
+    /// Some look at the value in more than one operation: they wait for one from which the first ones make 0, or fail where one of
+    /// these must not wait.
+    twice: bool,
 }
 
 impl Passed {
@@ -54,16 +55,17 @@ impl Passed {
     fn note(&mut self, operations: &[Operation], step: usize) {
         let blocked = &operations[step];
         let mut before = operations[..step].iter();
+        let looks = |o: &Operation| o.index() == blocked.index();
         match blocked.by {
-            0 if before.any(|o| o.by != 0 && o.index() == blocked.index()) => self.exact = true,
+            by if before.any(|o| looks(o) && (by == 0 || o.no_wait())) => self.twice = true,
             0 => self.zero = true,
             _ => self.more = true,
         }
     }
 
-    /// Whether one of them may no longer be blocked, after the value has changed.
+    /// Whether one of them may no longer have to wait, after the value has changed.
     fn may_go_on(&self, before: i32, after: i32) -> bool {
-        after > before && self.more || after != before && (self.exact || self.zero && after == 0)
+        after > before && self.more || after != before && (self.twice || self.zero && after == 0)
     }
 }
 
@@ -243,6 +245,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sysv::perm::flag::NO_WAIT;
 
     /// The operation of a request on one semaphore that is in the way while it has `value`.
     fn blocked_at(operations: &[Operation], mut value: i32) -> Option<usize> {
@@ -254,30 +257,37 @@ mod tests {
         })
     }
 
+    /// As above, if the request waits for it.
+    fn waits_at(operations: &[Operation], value: i32) -> Option<usize> {
+        blocked_at(operations, value).filter(|&at| !operations[at].no_wait())
+    }
+
     fn passed(operations: &[Operation], value: i32) -> Passed {
         let mut passed = Passed::default();
-        if let Some(step) = blocked_at(operations, value) {
+        if let Some(step) = waits_at(operations, value) {
             passed.note(operations, step);
         }
         passed
     }
 
-    fn add(by: i16) -> Operation {
+    fn add(by: i16, flags: u32) -> Operation {
         Operation {
             number: 0,
             by,
-            flags: 0,
+            flags: flags as u16,
         }
     }
 
     #[test]
-    fn a_walk_begins_again_for_each_request_that_may_go_on() {
-        for n in 0..7 * 7 * 7 {
-            let all = [n / 49 - 3, n / 7 % 7 - 3, n % 7 - 3].map(add);
+    fn a_walk_begins_again_for_each_request_that_need_not_wait() {
+        let kinds = (0..14).map(|n| add(n / 2 - 3, if n % 2 == 0 { 0 } else { NO_WAIT }));
+        let kinds: Vec<Operation> = kinds.collect();
+        for n in 0..14 * 14 * 14 {
+            let all = [kinds[n / 196], kinds[n / 14 % 14], kinds[n % 14]];
             for operations in [&all[..1], &all[..2], &all] {
                 for (before, after) in (0..8).flat_map(|a| (0..8).map(move |b| (a, b))) {
-                    let waits = blocked_at(operations, before).is_some();
-                    if waits && blocked_at(operations, after).is_none() {
+                    let waited = waits_at(operations, before).is_some();
+                    if waited && waits_at(operations, after).is_none() {
                         let again = passed(operations, before).may_go_on(before, after);
                         assert!(again, "{operations:?}: {before}, {after}");
                     }
@@ -288,10 +298,10 @@ mod tests {
 
     /// Otherwise many threads that take little would make many that want much try again for each.
     #[test]
-    fn a_walk_does_not_begin_again_for_those_that_cannot_go_on() {
-        let more = passed(&[add(-1000)], 500);
+    fn a_walk_does_not_begin_again_for_those_that_must_wait() {
+        let more = passed(&[add(-1000, 0)], 500);
         assert!(!more.may_go_on(500, 499) && !more.may_go_on(1, 0) && !more.may_go_on(1, 1));
-        let zero = passed(&[add(0)], 500);
+        let zero = passed(&[add(0, 0)], 500);
         assert!(!zero.may_go_on(500, 499) && !zero.may_go_on(499, 500));
         assert!(!Passed::default().may_go_on(1, 2));
     }
