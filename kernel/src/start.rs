@@ -31,6 +31,7 @@ pub(super) fn init_process(info: &BootInfo, options: &Options) {
         panic!("no memory for the object that programs read the clocks with");
     }
     serial::start(tty::console::input);
+    net::inet::late::start();
     let options = options.clone();
     if first::make_init(boot.files, boot.fs, move || run_init(&options)).is_err() {
         panic!("no memory for init");

@@ -5,7 +5,8 @@
 //! not use what came wakes the next.
 //!
 //! A family may also let clients that find no room be *late*: they are in a second list, not connected yet, and each moves to the queue when
-//! there is room.
+//! there is room. A client that comes later than a late one does not pass it. While a client is late the queue is not empty, so that an accept
+//! admits it.
 
 use alloc::collections::VecDeque;
 
@@ -24,8 +25,8 @@ pub const MOST: usize = 4096;
 pub trait Pending {
     /// What wakes a client that was late.
     type Client;
-    /// It was late, and is connected now. Called with the listener's lock held.
-    fn connected(&self) -> Self::Client;
+    /// It was late, and is connected now; `None` if the client has given up. Called with the listener's lock held.
+    fn connected(&self) -> Option<Self::Client>;
     /// Wakes such a client. Called without a lock.
     fn wake(client: Self::Client);
     /// The listener is closed. Called without a lock.
@@ -45,6 +46,24 @@ struct Waiting<C, S> {
 impl<C, S> Waiting<C, S> {
     fn has_room(&self) -> bool {
         self.queue.len() <= self.backlog
+    }
+
+    /// Moves the first late client to the queue, if there is one, and room and memory for it.
+    fn admit(&mut self) -> Option<C::Client>
+    where
+        C: Pending,
+    {
+        if !self.has_room() || self.late.is_empty() || self.queue.try_reserve(1).is_err() {
+            return None;
+        }
+        while let Some(connection) = self.late.pop_front() {
+            if let Some(client) = connection.connected() {
+                self.queue.push_back(connection);
+                return Some(client);
+            }
+            // One that has given up refers to the connection until it has found it gone from here, so this frees nothing under the lock.
+        }
+        None
     }
 }
 
@@ -76,6 +95,8 @@ pub enum Added {
     Connected,
     /// It will be.
     Late,
+    /// Nothing refers to it: too many are late.
+    Dropped,
 }
 
 impl<C: Pending, S: Copy> AcceptQueue<C, S> {
@@ -107,16 +128,9 @@ impl<C: Pending, S: Copy> AcceptQueue<C, S> {
 
     /// Moves the first late client to the queue, if there is one and room for it; returns whether it did.
     fn admit_late(&self) -> bool {
-        let mut waiting = self.waiting.lock();
-        if !waiting.has_room() || waiting.late.is_empty() || waiting.queue.try_reserve(1).is_err() {
-            return false;
-        }
-        let Some(connection) = waiting.late.pop_front() else {
+        let Some(client) = self.waiting.lock().admit() else {
             return false;
         };
-        let client = connection.connected();
-        waiting.queue.push_back(connection);
-        drop(waiting);
         C::wake(client);
         self.wake_acceptor();
         true
@@ -150,31 +164,40 @@ impl<C: Pending, S: Copy> AcceptQueue<C, S> {
         Ok(true)
     }
 
-    /// Adds a connection that `join` makes, as late if there is no room, of which there may be as many as connections.
+    /// Adds a connection that `join` makes, as late if there is no room or others are late, of which there may be as many as connections. Does
+    /// not call `join` if there are more.
     ///
     /// # Errors
-    /// `ConnectionRefused` by a listener that has ended; `TimedOut` if too many are late; `NoMemory`; those of `join`.
-    pub fn add_or_wait(&self, join: impl FnOnce(Added) -> Result<C>) -> Result<Added> {
+    /// `ConnectionRefused` by a listener that has ended; `NoMemory`; those of `join`.
+    pub fn add_or_wait(&self, join: impl FnOnce(S, Added) -> Result<C>) -> Result<Added> {
         let mut waiting = self.waiting.lock();
         if waiting.ended {
             return Err(FsError::ConnectionRefused.into());
         }
-        let room = waiting.has_room();
-        let most = waiting.backlog.max(LATE);
+        let room = waiting.has_room() && waiting.late.is_empty();
+        let (most, state) = (waiting.backlog.max(LATE), waiting.state);
         let waiting_now = &mut *waiting;
         let (list, added) = match room {
             true => (&mut waiting_now.queue, Added::Connected),
             false if waiting_now.late.len() < most => (&mut waiting_now.late, Added::Late),
-            false => return Err(SocketError::TimedOut),
+            false => return Ok(Added::Dropped),
         };
         list.try_reserve(1)
             .map_err(|_| SocketError::File(FsError::NoMemory))?;
-        list.push_back(join(added)?);
+        list.push_back(join(state, added)?);
         drop(waiting);
         if room {
             self.wake_acceptor();
         }
         Ok(added)
+    }
+
+    /// Begins to take connections, after [`close`](Self::close) once more.
+    pub fn open(&self, backlog: usize, state: S) {
+        let mut waiting = self.waiting.lock();
+        waiting.ended = false;
+        waiting.backlog = backlog;
+        waiting.state = state;
     }
 
     /// Takes a late client, which gives up, out of the list.
@@ -196,10 +219,13 @@ impl<C: Pending, S: Copy> AcceptQueue<C, S> {
                 Next::Wait
             };
         };
-        let (more, late) = (!waiting.queue.is_empty(), !waiting.late.is_empty());
+        // There is memory for it: the place of the one that was taken.
+        let admitted = waiting.admit();
+        let more = !waiting.queue.is_empty();
         drop(waiting);
-        if late {
-            self.admit_late();
+        if let Some(client) = admitted {
+            C::wake(client);
+            self.pollers.wake_all_for(Cause::Input);
         }
         if !self.connectors.is_empty() {
             self.connectors.wake_one();

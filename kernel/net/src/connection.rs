@@ -29,7 +29,9 @@ pub struct Connection {
 impl Pending for Connection {
     type Client = ();
 
-    fn connected(&self) {}
+    fn connected(&self) -> Option<()> {
+        Some(())
+    }
 
     fn wake((): ()) {}
 

@@ -37,8 +37,6 @@ pub enum SocketError {
     Already,
     /// The connection could not be made.
     Aborted,
-    /// The other side did not answer.
-    TimedOut,
     /// The peer reads no more, and the type of the socket sends no signal for it.
     QuietPipe,
 }

@@ -152,6 +152,36 @@ fn a_late_client_beside_accept() {
     });
 }
 
+/// A client that is late is shut down beside the accept that makes room: it is connected first, or the listener never sees it.
+#[test]
+fn a_shutdown_of_a_late_client_beside_accept() {
+    at_random(|| {
+        let (server, number) = listener(V4, 0);
+        let first = tcp(V4);
+        assert_eq!(connect(&first, V4, number), Ok(()));
+        let late = tcp(V4);
+        late.set_flags(o::NONBLOCK);
+        assert_eq!(connect(&late, V4, number), Err(SocketError::InProgress));
+        beside(move || {
+            assert_eq!(of(&late).shutdown(true, true), Ok(()));
+            let error = of(&late).take_error();
+            assert!([None, Some(RESET)].contains(&error));
+            // It is one of the two for good.
+            let again = of(&late).listen(1);
+            assert_eq!(again.is_ok(), error.is_some());
+            drop(late);
+        });
+        drop(accept(&server).expect("the first"));
+        server.set_flags(o::NONBLOCK);
+        match accept(&server) {
+            Ok(accepted) => assert_eq!(receive(&accepted, 9), Ok(vec![])),
+            Err(e) => assert_eq!(e, AGAIN),
+        }
+        join(1);
+        drop((server, first));
+    });
+}
+
 /// A client that was refused connects to another listener, while a poll of the same socket finds that it was refused.
 #[test]
 fn a_refused_client_connects_again_beside_a_poll() {

@@ -62,6 +62,7 @@ impl From<FsError> for Errno {
             FsError::NotConnected => Errno::ENOTCONN,
             FsError::ConnectionReset => Errno::ECONNRESET,
             FsError::ConnectionRefused => Errno::ECONNREFUSED,
+            FsError::TimedOut => Errno::ETIMEDOUT,
             FsError::QuietPipe => Errno::EPIPE,
             FsError::MessageTooLong => Errno::EMSGSIZE,
             FsError::NoLocks => Errno::ENOLCK,

@@ -62,7 +62,6 @@ impl From<SocketError> for Errno {
             SocketError::InProgress => Errno::EINPROGRESS,
             SocketError::Already => Errno::EALREADY,
             SocketError::Aborted => Errno::ECONNABORTED,
-            SocketError::TimedOut => Errno::ETIMEDOUT,
         }
     }
 }

@@ -80,6 +80,8 @@ pub enum FsError {
     ConnectionReset,
     /// Nobody receives at the address.
     ConnectionRefused,
+    /// The other side of a connect has not answered in time.
+    TimedOut,
     /// The peer of a socket for packets reads no more: as [`BrokenPipe`](Self::BrokenPipe), but no signal is sent.
     QuietPipe,
     /// The packet is larger than any that the socket may send.

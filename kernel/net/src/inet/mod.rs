@@ -1,15 +1,18 @@
 //! Sockets of the internet, over the loopback interface. The page `doc/inet.md` has the guarantees and the protocols.
 //!
 //! - [`endpoint`] has addresses, [`ports`] says which socket has which port, [`option`] and [`settings`] what can be set;
-//! - [`pair`] is a connection of TCP, [`tcp`] its sockets, `stream` their sends and receives;
+//! - [`pair`] is a connection of TCP, [`tcp`] its sockets, `stream` their sends and receives, `shutdown` their ends;
+//! - [`late`] tries connects again that wait for room;
 //! - [`datagram`] is UDP.
 
 mod base;
 pub mod datagram;
 pub mod endpoint;
+pub mod late;
 pub mod option;
 pub mod pair;
 pub mod ports;
 pub mod settings;
+mod shutdown;
 mod stream;
 pub mod tcp;

@@ -1,7 +1,7 @@
 //! What setsockopt(2) sets at the levels of the internet protocols.
 //!
 //! Between two sockets of one machine there are no packets, nothing is lost, and no side vanishes. So most of these settings have nothing to do:
-//! bytes arrive at once, whether TCP_NODELAY is set or TCP_CORK, and no timeout of TCP ever runs out. They are kept and shown.
+//! bytes arrive at once, whether TCP_NODELAY is set or TCP_CORK, and no timeout of TCP ever runs out, but that of a connect without room. They are kept and shown.
 
 use ksync::atomic::{AtomicI32, Ordering::Relaxed};
 use vfs::error::FsError;
@@ -56,6 +56,8 @@ pub const RECVHOPLIMIT: (i32, u32) = (IPV6, 51);
 pub const HOPS: (i32, u32) = (IPV6, 16);
 /// TCP_INFO.
 pub const INFO: (i32, u32) = (TCP, 11);
+/// TCP_SYNCNT.
+pub const SYNCNT: (i32, u32) = (TCP, 7);
 
 const NUMBERS: &[Number] = &[
     number(IP, 1, (0, 255), 0),
@@ -82,7 +84,7 @@ const NUMBERS: &[Number] = &[
     number(TCP, 4, (1, 32_767), 7200),
     number(TCP, 5, (1, 32_767), 75),
     number(TCP, 6, (1, 127), 9),
-    number(TCP, 7, (1, 127), 6),
+    number(TCP, SYNCNT.1, (1, 127), 6),
     number(TCP, 8, (-1, 120), 60),
     // TCP_DEFER_ACCEPT, TCP_QUICKACK, TCP_USER_TIMEOUT, TCP_FASTOPEN of a listener.
     number(TCP, 9, (0, i32::MAX), 0),

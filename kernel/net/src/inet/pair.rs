@@ -5,14 +5,16 @@
 use alloc::sync::Arc;
 
 use cred::{MemoryCharge, Payer};
-use ksync::atomic::{AtomicU32, Ordering::SeqCst};
+use ksync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use task::wait::Cause;
 use task::wait::WaitQueue;
 use vfs::error::FsError;
 
 use super::endpoint::{Endpoint, Family};
+use super::late;
 use super::ports::{self, Ended};
-use crate::accept::{AcceptQueue, Pending};
+use crate::accept::{AcceptQueue, Added, Pending};
+use crate::error::Result;
 use crate::inbox::Inbox;
 
 /// The side that has connected.
@@ -49,6 +51,8 @@ mod bit {
     pub const ENDED: u32 = 8;
     /// The server was the first to end.
     pub const SERVER_FIRST: u32 = 32;
+    /// The connect has failed; `REFUSED` follows once the client's inbox has the error.
+    pub const FAILED: u32 = 64;
 }
 
 fn ended(side: usize) -> u32 {
@@ -76,17 +80,23 @@ pub struct Pair {
     state: AtomicU32,
     /// Threads that wait until the client is connected, or refused.
     pub waiting: WaitQueue,
+    /// When a late client is tried again; `late` has it.
+    pub(super) due: AtomicU64,
     _charge: MemoryCharge,
 }
+
+/// Bytes of a connection, and of what is known of a late client.
+const BYTES: usize = size_of::<Pair>() + 2 * size_of::<usize>() + late::BYTES;
 
 impl Pair {
     /// One that is not connected yet, charged to the client's user.
     pub fn new(client: End, server: End) -> Pair {
         Pair {
-            _charge: MemoryCharge::new(client.payer, size_of::<Pair>() + 2 * size_of::<usize>()),
+            _charge: MemoryCharge::new(client.payer, BYTES),
             ends: [client, server],
             state: AtomicU32::new(0),
             waiting: WaitQueue::new(),
+            due: AtomicU64::new(0),
         }
     }
 
@@ -114,9 +124,32 @@ impl Pair {
         self.has(bit::RESET)
     }
 
-    /// Makes it connected.
-    pub fn set_connected(&self) {
-        self.state.fetch_or(bit::CONNECTED, SeqCst);
+    /// Sets a bit that says how the connect has ended; returns whether it had not.
+    fn decide(&self, result: u32) -> bool {
+        let set = |now: u32| (now & (bit::CONNECTED | bit::FAILED) == 0).then_some(now | result);
+        self.state.fetch_update(SeqCst, SeqCst, set).is_ok()
+    }
+
+    /// Whether it is known how the connect ends.
+    pub fn is_decided(&self) -> bool {
+        self.has(bit::CONNECTED | bit::FAILED)
+    }
+
+    /// Makes it connected; returns whether it is, and the client has not given up before.
+    pub fn set_connected(&self) -> bool {
+        self.decide(bit::CONNECTED)
+    }
+
+    /// The connect has failed, of which the client hears; returns whether it had not ended before. Wakes the client. Called without a lock.
+    pub fn fail(self: &Arc<Self>, error: FsError) -> bool {
+        if !self.decide(bit::FAILED) {
+            return false;
+        }
+        // Its inbox is not shut: the client may connect again, and does so only after it was refused, so that the error is of this connect.
+        self.end(CLIENT).inbox.set_error(error);
+        self.state.fetch_or(bit::REFUSED, SeqCst);
+        Arc::<Pair>::wake(self.clone());
+        true
     }
 
     /// The state of a side.
@@ -207,9 +240,8 @@ impl Pair {
 impl Pending for Arc<Pair> {
     type Client = Arc<Pair>;
 
-    fn connected(&self) -> Arc<Pair> {
-        self.set_connected();
-        self.clone()
+    fn connected(&self) -> Option<Arc<Pair>> {
+        self.set_connected().then(|| self.clone())
     }
 
     fn wake(client: Arc<Pair>) {
@@ -221,19 +253,17 @@ impl Pending for Arc<Pair> {
         if self.is_connected() {
             self.end(SERVER).inbox.close();
             Pair::reset(&self, SERVER);
+            Self::wake(self);
         } else {
-            // Its inbox is not shut: the client may connect again, and does so only after it was refused, so that the error is of this connect.
-            self.end(CLIENT).inbox.set_error(FsError::ConnectionRefused);
-            self.state.fetch_or(bit::REFUSED, SeqCst);
+            self.fail(FsError::ConnectionRefused);
         }
-        Self::wake(self);
     }
 }
 
 /// A listener: its queue, and what its connections get from it. All else is constant.
 pub struct TcpListener {
-    /// Connections.
-    pub queue: AcceptQueue<Arc<Pair>, ()>,
+    /// Connections, and the port.
+    pub queue: AcceptQueue<Arc<Pair>, u16>,
     /// The family.
     pub family: Family,
     /// SO_REUSEADDR.
@@ -242,4 +272,24 @@ pub struct TcpListener {
     pub send_limit: usize,
     /// The user.
     pub payer: Payer,
+}
+
+impl TcpListener {
+    /// A client asks for a connection, for the first time or again.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` if it does not listen at this port any more, or the client has given up; `NoMemory`.
+    pub fn offer(&self, pair: &Arc<Pair>) -> Result<Added> {
+        self.queue.add_or_wait(|port, added| {
+            let goes_on = pair.end(SERVER).at.port == port
+                && match added {
+                    Added::Connected => pair.set_connected(),
+                    _ => !pair.is_decided(),
+                };
+            match goes_on {
+                true => Ok(pair.clone()),
+                false => Err(FsError::ConnectionRefused.into()),
+            }
+        })
+    }
 }

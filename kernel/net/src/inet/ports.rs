@@ -323,6 +323,16 @@ pub fn listen(place: Place, entry: Entry) -> Result<()> {
     Ok(())
 }
 
+/// Changes what is known of a socket that has this place.
+pub fn set_entry(place: Place, entry: Entry) {
+    let old = shard(Protocol::Tcp, place.port)
+        .bucket
+        .lock()
+        .entries
+        .insert(place, entry);
+    drop(old);
+}
+
 /// Adds a socket that is connected to `remote`, whose port it may share with others. The caller has waited for memory.
 ///
 /// # Errors

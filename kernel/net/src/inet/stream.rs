@@ -167,12 +167,10 @@ impl TcpSocket {
 
     /// What poll finds on a socket without a connection.
     fn poll_idle(&self) -> PollMask {
-        if let Some(listener) = self.listener.get() {
-            return match (listener.queue.is_ready(), listener.queue.is_ended()) {
-                (true, _) => PollMask::READ,
-                // After shutdown(2), as Linux tells of a socket without a connection.
-                (false, true) => PollMask::READ | PollMask::WRITE | PollMask::HUP | PollMask::RDHUP,
-                (false, false) => PollMask::NONE,
+        if let Some(listener) = self.listening() {
+            return match listener.queue.is_ready() {
+                true => PollMask::READ,
+                false => PollMask::NONE,
             };
         }
         let link = self.link.lock();
@@ -325,7 +323,7 @@ impl Socket for TcpSocket {
     }
 
     fn listens(&self) -> bool {
-        self.listener.get().is_some()
+        self.listening().is_some()
     }
 
     fn take_error(&self) -> Option<SocketError> {

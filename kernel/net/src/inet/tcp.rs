@@ -1,9 +1,9 @@
-//! Sockets of TCP: names, listeners and connects. `stream` has their sends and receives.
+//! Sockets of TCP: names, listeners and connects. `stream` has their sends and receives, `shutdown` their ends.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use ksync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use ksync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use ksync::{Once, Spin, SpinGuard};
 use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
@@ -12,6 +12,8 @@ use vfs::error::FsError;
 
 use super::base::Base;
 use super::endpoint::{AF_UNSPEC, Endpoint, Family, Ip};
+use super::late::{self, Late};
+use super::option;
 use super::pair::{CLIENT, End, Pair, SERVER, State, TcpListener};
 use super::ports::{self, Owner, Place, Protocol};
 use super::settings;
@@ -42,8 +44,10 @@ pub(super) struct Link {
     /// Its address.
     pub local: Endpoint,
     /// The address that bind(2) has said, and whether it has chosen the port: both stay if a connect fails.
-    bound: Ip,
+    pub bound: Ip,
     chosen: bool,
+    /// Whether bind(2) has said the port, which stays if the socket ceases to listen.
+    pub fixed: bool,
     pub phase: Phase,
     /// What a client that is late waits for.
     pub late: Option<(Arc<Pair>, Arc<TcpListener>)>,
@@ -107,6 +111,7 @@ impl TcpSocket {
                 },
                 bound: family.any(),
                 chosen: false,
+                fixed: false,
                 phase: Phase::Unconnected,
                 late: None,
             }),
@@ -140,6 +145,9 @@ impl TcpSocket {
             drop(link);
         } else {
             self.give_up_place(link);
+        }
+        if let Some((pair, _)) = &late {
+            late::remove(pair);
         }
         drop(late);
         self.side.get()
@@ -179,7 +187,7 @@ impl TcpSocket {
     pub fn state(&self) -> State {
         match self.side() {
             Some(side) => side.state(),
-            None if self.listener.get().is_some() => State::Listen,
+            None if self.listening().is_some() => State::Listen,
             None if self.link.lock().late.is_some() => State::SynSent,
             None => State::Close,
         }
@@ -195,6 +203,7 @@ impl TcpSocket {
             }
         }
         self.take_port(to, true)?;
+        self.link.lock().fixed = to.port != 0;
         drop(one);
         Ok(())
     }
@@ -217,38 +226,50 @@ impl TcpSocket {
     pub(super) fn listen(&self, backlog: usize) -> Result<()> {
         let backlog = backlog.min(settings::max_backlog() as usize);
         let one = self.base.binding.lock();
-        if let Some(listener) = self.listener.get() {
-            // One that was shut down listens no more.
-            self.link.lock().place.ok_or(FsError::Invalid)?;
-            listener.queue.set_backlog(backlog, ());
+        let (phase, place, bound) = {
+            let link = self.link.lock();
+            (link.phase, link.place, link.bound)
+        };
+        if let (Some(listener), Some(place)) = (self.listening(), place) {
+            listener.queue.set_backlog(backlog, place.port);
             return Ok(());
         }
-        let (phase, place, local) = {
-            let link = self.link.lock();
-            (link.phase, link.place, link.local)
-        };
         if phase != Phase::Unconnected {
             return Err(FsError::Invalid.into());
         }
         let place = match place {
             Some(place) => place,
-            None => self.take_port(local, false)?,
+            None => {
+                let to = Endpoint { ip: bound, port: 0 };
+                self.take_port(to, false)?
+            }
         };
         mem::admit_process()?;
-        let mut entry = self.base.entry(local.ip, Owner::Idle);
-        let listener = Arc::new(TcpListener {
-            queue: AcceptQueue::new(backlog, ()),
-            family: self.base.family,
-            reuse: entry.reuse,
-            send_limit: self.send_limit.load(Relaxed),
-            payer: self.base.payer,
+        let mut entry = self.base.entry(bound, Owner::Idle);
+        let listener = self.listener.get_or_init(|| {
+            Arc::new(TcpListener {
+                queue: AcceptQueue::new(backlog, place.port),
+                family: self.base.family,
+                reuse: entry.reuse,
+                send_limit: self.send_limit.load(Relaxed),
+                payer: self.base.payer,
+            })
         });
         entry.owner = Owner::Listener(listener.clone());
-        ports::listen(place, entry)?;
-        let _ = self.listener.set(listener);
+        listener.queue.open(backlog, place.port);
+        if let Err(e) = ports::listen(place, entry) {
+            listener.queue.close();
+            return Err(e);
+        }
         drop(one);
         self.base.changes.wake_all();
         Ok(())
+    }
+
+    /// Its queue, if it listens: not before listen(2), nor after shutdown(2).
+    pub(super) fn listening(&self) -> Option<&TcpListener> {
+        let listener = self.listener.get()?;
+        (!listener.queue.is_ended()).then_some(listener)
     }
 
     pub(super) fn accept(&self, nonblocking: bool) -> Result<Accepted> {
@@ -289,7 +310,7 @@ impl TcpSocket {
         match phase {
             Phase::Connected => return Err(SocketError::IsConnected),
             Phase::Connecting => {}
-            Phase::Unconnected if self.listener.get().is_some() => {
+            Phase::Unconnected if self.listening().is_some() => {
                 return Err(SocketError::IsConnected);
             }
             Phase::Unconnected => {
@@ -306,7 +327,7 @@ impl TcpSocket {
 
     /// connect(2) to no address.
     fn disconnect(&self) -> Result<()> {
-        if self.side().is_some() || self.listener.get().is_some() {
+        if self.side().is_some() || self.listening().is_some() {
             return Err(FsError::NotSupported.into());
         }
         let mut link = self.link.lock();
@@ -339,6 +360,8 @@ impl TcpSocket {
             ip,
             port: place.port,
         };
+        // As in Linux, nothing is told any more of a connect that has failed before.
+        self.inbox.take_error();
         let Some(listener) = ports::listener(to, at) else {
             self.refuse(FsError::ConnectionRefused);
             return Ok(());
@@ -352,33 +375,33 @@ impl TcpSocket {
             link.place = Some(joined);
             link.local = at;
         }
+        self.ask(pair, listener);
+        Ok(())
+    }
+
+    /// Asks the listener for the connection.
+    fn ask(&self, pair: Arc<Pair>, listener: Arc<TcpListener>) {
         self.inbox.set_limit(listener.send_limit);
-        let added = listener.queue.add_or_wait(|added| {
-            if added == Added::Connected {
-                pair.set_connected();
-            }
-            Ok(pair.clone())
-        });
-        match added {
-            Ok(_) => {
+        match listener.offer(&pair) {
+            Ok(added) => {
                 self.inbox.set_payer(listener.payer);
+                if added != Added::Connected {
+                    late::add(Late {
+                        pair: pair.clone(),
+                        listener: listener.clone(),
+                        listed: added == Added::Late,
+                        tries: 0,
+                        most: self.base.inet.get(option::SYNCNT) as u32,
+                    });
+                }
                 let mut link = self.link.lock();
                 link.phase = Phase::Connecting;
                 link.late = Some((pair, listener));
                 drop(link);
                 self.base.changes.wake_all();
-                Ok(())
             }
-            Err(SocketError::File(e)) => {
-                self.refuse(e);
-                Ok(())
-            }
-            Err(e) => {
-                self.refuse(FsError::ConnectionRefused);
-                self.link.lock().phase = Phase::Unconnected;
-                self.inbox.take_error();
-                Err(e)
-            }
+            Err(SocketError::File(e)) => self.refuse(e),
+            Err(_) => self.refuse(FsError::ConnectionRefused),
         }
     }
 
@@ -441,10 +464,13 @@ impl TcpSocket {
         }
         let connected = self.side().is_some();
         let mut link = self.link.lock();
-        link.phase = match connected {
-            true => Phase::Connected,
-            false => Phase::Unconnected,
-        };
+        // Another connect may have begun after this one has failed.
+        if connected || link.late.is_none() {
+            link.phase = match connected {
+                true => Phase::Connected,
+                false => Phase::Unconnected,
+            };
+        }
         drop(link);
         if connected {
             return Ok(());
@@ -468,69 +494,6 @@ impl TcpSocket {
             (ParkError::Signal, Deadline::Never) => FsError::Interrupted.into(),
             (ParkError::Signal, _) => SocketError::InterruptedForGood,
         })
-    }
-
-    pub(super) fn shutdown(&self, reads: bool, writes: bool) -> Result<()> {
-        let result = match (self.side(), self.listener.get()) {
-            (Some(side), _) if side.state() == State::Close => Err(FsError::NotConnected.into()),
-            (Some(_), _) => Ok(()),
-            (None, Some(listener)) => {
-                if reads {
-                    self.unlisten(listener);
-                }
-                return Ok(());
-            }
-            (None, None) => Err(FsError::NotConnected.into()),
-        };
-        if reads {
-            self.inbox.stop_reading();
-        }
-        if writes {
-            self.send_shut.store(true, SeqCst);
-            if let Some(side) = self.side() {
-                side.pair.finish(side.at);
-            }
-        }
-        self.base.changes.wake_all();
-        self.inbox.pollers.wake_all();
-        result
-    }
-
-    /// Ends a listener: its connections are reset, and its port is free.
-    fn unlisten(&self, listener: &TcpListener) {
-        let place = self.link.lock().place.take();
-        if let Some(place) = place {
-            ports::release(Protocol::Tcp, place);
-        }
-        listener.queue.close();
-    }
-
-    pub(super) fn close(&self) {
-        if let Some(listener) = self.listener.get() {
-            self.unlisten(listener);
-        }
-        let late = self.link.lock().late.clone();
-        if let Some((pair, listener)) = &late {
-            listener.queue.remove_late(|other| Arc::ptr_eq(other, pair));
-        }
-        let unread = self.inbox.close();
-        if let Some(side) = self.side() {
-            let hard = self.base.options.linger() == (true, 0);
-            if (unread || hard) && side.state() != State::Close {
-                side.pair.reset(side.at);
-            } else {
-                side.pair.finish(side.at);
-                side.pair.note_close(side.at);
-            }
-        }
-        let (place, late) = {
-            let mut link = self.link.lock();
-            (link.place.take(), link.late.take())
-        };
-        if let Some(place) = place {
-            ports::release(Protocol::Tcp, place);
-        }
-        drop(late);
     }
 
     /// Sets what may be sent and not received.

@@ -463,6 +463,83 @@ tests! { "inet";
         is!((option(accepted, TCP, libc::TCP_NODELAY), option(accepted, TCP, libc::TCP_KEEPCNT)), (Ok(1), Ok(127)));
         is!(option(accepted, SOL, libc::SO_KEEPALIVE), Ok(1));
     }
+    late_clients_are_shut_down {
+        for how in [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_RDWR] {
+            let (server, port) = ok!(listener("127.0.0.1", 0));
+            ok!(connect(ok!(tcp(V4)), "127.0.0.1", port));
+            let late = ok!(tcp(V4));
+            ok!(quick(late));
+            fails!(connect(late, "127.0.0.1", port), EINPROGRESS);
+            is!((state(late), events(late)), (Ok(2), 0));
+            fails!(sc!(SYS_listen, late, 1), EINVAL);
+            ok!(sc!(SYS_shutdown, late, how));
+            is!((state(late), events(late)), (Ok(7), OUT | ERR | HUP));
+            is!(option(late, SOL, libc::SO_ERROR), Ok(libc::ECONNRESET));
+            fails!(recv(late, 1), ENOTCONN);
+            fails!(send(late, b"x"), EPIPE);
+            // It may be used as if it were new.
+            fails!(connect(late, "127.0.0.1", port), EINPROGRESS);
+            ok!(sc!(SYS_shutdown, late, how));
+            is!(option(late, SOL, libc::SO_ERROR), Ok(libc::ECONNRESET));
+            fails!(sc!(SYS_shutdown, late, how), ENOTCONN);
+            ok!(sc!(SYS_listen, late, 1));
+            is!(state(late), Ok(10));
+            ok!(sys::close(server));
+        }
+    }
+    late_clients_time_out {
+        let (_server, port) = ok!(listener("127.0.0.1", 0));
+        ok!(connect(ok!(tcp(V4)), "127.0.0.1", port));
+        let (late, blocks) = (ok!(tcp(V4)), ok!(tcp(V4)));
+        for fd in [late, blocks] {
+            ok!(set_option(fd, TCP, libc::TCP_SYNCNT, 1));
+        }
+        ok!(quick(late));
+        fails!(connect(late, "127.0.0.1", port), EINPROGRESS);
+        is!(await_events(late, OUT), 0);
+        fails!(connect(blocks, "127.0.0.1", port), ETIMEDOUT);
+        is!(await_events(late, OUT) & (ERR | HUP | RDHUP | OUT), ERR | HUP | OUT);
+        is!(state(late), Ok(7));
+        fails!(sc!(SYS_listen, late, 1), EINVAL);
+        fails!(connect(late, "127.0.0.1", port), ETIMEDOUT);
+        ok!(sc!(SYS_listen, late, 1));
+    }
+    listeners_listen_again {
+        for said in [false, true] {
+            let (mut server, port) = ok!(listener("127.0.0.1", 1));
+            if said {
+                ok!(sys::close(server));
+                server = ok!(tcp(V4));
+                ok!(bind(server, "127.0.0.1", port));
+                ok!(sc!(SYS_listen, server, 1));
+            }
+            ok!(sc!(SYS_shutdown, server, libc::SHUT_WR));
+            is!(state(server), Ok(10));
+            ok!(sc!(SYS_shutdown, server, libc::SHUT_RD));
+            is!((state(server), events(server)), (Ok(7), OUT | HUP));
+            is!(option(server, SOL, libc::SO_ACCEPTCONN), Ok(0));
+            fails!(sc!(SYS_shutdown, server, libc::SHUT_RD), ENOTCONN);
+            fails!(sc!(SYS_accept, server, 0, 0), EINVAL);
+            fails!(connect(ok!(tcp(V4)), "127.0.0.1", port), ECONNREFUSED);
+            // A port that bind has said stays.
+            let other = ok!(tcp(V4));
+            is!(bind(other, "127.0.0.1", port).is_ok(), !said);
+            ok!(sys::close(other));
+            ok!(sc!(SYS_listen, server, 1));
+            is!((state(server), events(server)), (Ok(10), 0));
+            let now = ok!(crate::inet_calls::port(server));
+            holds!(!said || now == port);
+            let client = ok!(tcp(V4));
+            ok!(connect(client, "127.0.0.1", now));
+            ok!(accept(server));
+            // One that was shut down may also connect.
+            let (again, _) = ok!(listener("127.0.0.1", 1));
+            ok!(sc!(SYS_shutdown, again, libc::SHUT_RDWR));
+            ok!(connect(again, "127.0.0.1", now));
+            is!(state(again), Ok(1));
+            ok!(accept(server));
+        }
+    }
     one_end_of_epoll {
         let (server, port) = ok!(listener("127.0.0.1", 5));
         let epoll = ok!(sc!(SYS_epoll_create1, 0)) as i32;
