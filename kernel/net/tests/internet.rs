@@ -413,6 +413,50 @@ fn ports_are_given_once() {
     });
 }
 
+/// As in Linux, connects to different peers may have one port.
+#[test]
+fn a_port_is_chosen_together_with_the_peer() {
+    on(1, || {
+        assert!(net::inet::settings::set_port_range(40_000, 40_003));
+        let listeners: Vec<_> = (5000..5003)
+            .map(|number| {
+                let server = tcp(V4);
+                assert_eq!(bind(&server, V4, number), Ok(()));
+                assert_eq!(of(&server).listen(9), Ok(()));
+                (server, number)
+            })
+            .collect();
+        // Not a port that bind has given.
+        let bound = tcp(V4);
+        assert_eq!(bind(&bound, V4, 0), Ok(()));
+        let mut clients = Vec::new();
+        for (server, number) in &listeners {
+            let mut numbers = Vec::new();
+            for _ in 0..3 {
+                let client = tcp(V4);
+                assert_eq!(connect(&client, V4, *number), Ok(()));
+                let accepted = accept(server).expect("a connection");
+                assert_eq!(send(&client, &number.to_be_bytes()), Ok(2));
+                assert_eq!(receive(&accepted, 9), Ok(number.to_be_bytes().to_vec()));
+                numbers.push(port(&client));
+                clients.push((client, accepted));
+            }
+            numbers.push(port(&bound));
+            numbers.sort_unstable();
+            assert_eq!(numbers, [40_000, 40_001, 40_002, 40_003]);
+            let more = tcp(V4);
+            let answer = connect(&more, V4, *number);
+            assert_eq!(answer, Err(SocketError::NotAvailable));
+            assert_eq!(port(&more), 0);
+        }
+        let other = tcp(V4);
+        assert_eq!(bind(&other, V4, 0), Err(SocketError::AddressInUse));
+        drop((clients, listeners, bound));
+        ports::drain();
+        assert_eq!(counts(), (0, 0));
+    });
+}
+
 #[test]
 fn datagrams_find_their_socket() {
     on(1, || {

@@ -242,6 +242,49 @@ fn a_datagram_beside_a_close_and_a_bind() {
     });
 }
 
+/// Two binds to any port, of sockets that would share one if they asked for it.
+#[test]
+fn binds_to_any_port_beside_one_another() {
+    at_random(|| {
+        assert!(net::inet::settings::set_port_range(40_000, 40_001));
+        let (a, b) = (tcp(V4), tcp(V4));
+        for socket in [&a, &b] {
+            of(socket).options().keep(net::option::REUSEADDR, true);
+            let socket = socket.clone();
+            beside(move || {
+                assert_eq!(bind(&socket, V4, 0), Ok(()));
+                drop(socket);
+            });
+        }
+        join(2);
+        assert_ne!(port(&a), port(&b));
+        drop((a, b));
+    });
+}
+
+/// A connect that chooses the one port there is, and a bind to it: one succeeds.
+#[test]
+fn a_connect_beside_a_bind() {
+    at_random(|| {
+        assert!(net::inet::settings::set_port_range(40_000, 40_000));
+        let server = tcp(V4);
+        assert_eq!(bind(&server, V4, 5000), Ok(()));
+        assert_eq!(of(&server).listen(4), Ok(()));
+        let (a, b) = (tcp(V4), tcp(V4));
+        let other = a.clone();
+        beside(move || {
+            let _ = connect(&other, V4, 5000);
+            drop(other);
+        });
+        let answer = bind(&b, V4, 40_000);
+        join(1);
+        let both = (port(&a), answer);
+        let either = [(40_000, Err(SocketError::AddressInUse)), (0, Ok(()))];
+        assert!(either.contains(&both), "{both:?}");
+        drop((a, b, server));
+    });
+}
+
 /// Two binds to one port: one succeeds.
 #[test]
 fn binds_beside_one_another() {

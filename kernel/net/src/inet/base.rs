@@ -72,6 +72,7 @@ impl Base {
             reuse: self.options.kept(REUSEADDR) == Some(true),
             share: self.options.kept(REUSEPORT) == Some(true),
             uid: self.owner.0,
+            auto: false,
             owner,
         }
     }
@@ -132,7 +133,7 @@ impl Base {
     pub fn take_port(&self, protocol: Protocol, port: u16, entry: Entry) -> Result<Place> {
         mem::admit_process()?;
         match port {
-            0 => ports::bind_any(protocol, self.ino, &entry, false),
+            0 => ports::bind_any(protocol, self.ino, entry),
             port => ports::bind(protocol, port, self.ino, entry),
         }
     }

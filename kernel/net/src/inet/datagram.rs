@@ -145,13 +145,14 @@ impl UdpSocket {
         }
     }
 
-    fn disconnect(&self) {
+    fn disconnect(&self) -> Result<()> {
+        mem::admit_process()?;
         let owner = Owner::Receiver(self.receiver.clone());
         let mut link = self.link.lock();
         let (Some(_), Some(old)) = (link.remote.take(), link.place) else {
-            return;
+            return Ok(());
         };
-        link.known = None;
+        let known = link.known.take();
         link.local.ip = link.bound;
         let entry = self.base.entry(link.bound, owner);
         let chosen = link.chosen;
@@ -160,11 +161,14 @@ impl UdpSocket {
             link.local.port = 0;
         }
         drop(link);
+        drop(known);
         if chosen {
-            let place = ports::restore(Protocol::Udp, old, entry);
+            let place = ports::part(Protocol::Udp, old, entry);
             self.link.lock().place = Some(place);
+        } else {
+            ports::release(Protocol::Udp, old);
         }
-        ports::release(Protocol::Udp, old);
+        Ok(())
     }
 
     fn connect_to(&self, to: Endpoint) -> Result<()> {
@@ -178,15 +182,9 @@ impl UdpSocket {
             bound
         };
         let owner = Owner::Receiver(self.receiver.clone());
-        let (place, port) = {
-            let link = self.link.lock();
-            (link.place, link.local.port)
-        };
+        let place = self.link.lock().place.ok_or(SocketError::NotAvailable)?;
         let entry = self.base.entry(ip, owner);
-        let joined = ports::join(Protocol::Udp, port, to, self.base.ino, entry)?;
-        if let Some(old) = place.filter(|&old| old != joined) {
-            ports::release(Protocol::Udp, old);
-        }
+        let joined = ports::join(Protocol::Udp, place, to, entry)?;
         let mut link = self.link.lock();
         link.place = Some(joined);
         link.local.ip = ip;
@@ -409,7 +407,7 @@ impl Socket for UdpSocket {
     fn connect(&self, address: &[u8], _: bool) -> Result<()> {
         let _one = self.base.binding.lock();
         if family(address).ok_or(FsError::Invalid)? == AF_UNSPEC {
-            self.disconnect();
+            self.disconnect()?;
         } else {
             let to = Endpoint::parse(self.base.family, address, true)?;
             self.connect_to(to)?;

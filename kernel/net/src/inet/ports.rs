@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use cred::{MemoryCharge, Payer};
+use ksync::Spin;
 use ksync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use ksync::{Spin, SpinGuard};
 use task::current::current;
 use task::time::monotonic_ns;
 
@@ -69,6 +69,8 @@ pub struct Entry {
     pub share: bool,
     /// The user.
     pub uid: u32,
+    /// The port was chosen for a connect, together with its peer: other such connects, to other peers, may have it, too.
+    pub auto: bool,
     /// What it is.
     pub owner: Owner,
 }
@@ -195,10 +197,16 @@ impl Entry {
 }
 
 impl Bucket {
-    /// Whether `new` may have this port. `fresh`: the kernel chooses it for a connect, for which the end of an older connection is no obstacle.
-    fn is_free(&self, port: u16, new: &Entry, fresh: bool) -> bool {
+    /// Whether `new` may have this port.
+    fn is_free(&self, port: u16, new: &Entry) -> bool {
         let joins = self.entries.range(all(port)).all(|(_, e)| new.may_join(e));
-        joins && (fresh || !self.waits.iter().any(|w| w.forbids(port, new)))
+        joins && !self.waits.iter().any(|w| w.forbids(port, new))
+    }
+
+    /// Whether a connect from `new` to `remote` may choose this port: as in Linux, if only such connects have it.
+    fn is_free_towards(&self, port: u16, remote: Endpoint, new: &Entry) -> bool {
+        let mut all = self.entries.range(all(port));
+        all.all(|(place, e)| e.auto && !(place.remote == Some(remote) && e.ip == new.ip))
     }
 
     /// Forgets ends that are over.
@@ -254,55 +262,77 @@ impl Wait {
 /// # Errors
 /// `AddressInUse`.
 pub fn bind(protocol: Protocol, port: u16, ino: u64, entry: Entry) -> Result<Place> {
-    take(protocol, port, ino, entry, false)
-}
-
-fn take(protocol: Protocol, port: u16, ino: u64, entry: Entry, fresh: bool) -> Result<Place> {
-    let shard = shard(protocol, port);
-    let mut bucket = shard.bucket.lock();
+    let mut bucket = shard(protocol, port).bucket.lock();
     bucket.tidy();
-    if !bucket.is_free(port, &entry, fresh) {
+    if !bucket.is_free(port, &entry) {
         return Err(SocketError::AddressInUse);
     }
+    Ok(add(protocol, &mut bucket, port, ino, entry))
+}
+
+/// Adds a socket without a peer.
+fn add(protocol: Protocol, bucket: &mut Bucket, port: u16, ino: u64, entry: Entry) -> Place {
     let place = Place {
         port,
         remote: None,
         ino,
     };
     bucket.entries.insert(place, entry);
-    shard.generation.fetch_add(1, Release);
-    Ok(place)
+    shard(protocol, port).generation.fetch_add(1, Release);
+    place
 }
 
-/// Gives a free port to a socket, `fresh` if that is about to connect. The caller has waited for memory.
-///
-/// # Errors
-/// `AddressInUse` if there is none.
-pub fn bind_any(protocol: Protocol, ino: u64, entry: &Entry, fresh: bool) -> Result<Place> {
+/// The ports that the kernel chooses from, each once, from any one on.
+fn choices() -> impl Iterator<Item = u16> {
     let (first, last) = settings::port_range();
     let count = u32::from(last - first) + 1;
     let seed = (monotonic_ns() >> 6) as u32 ^ current().tid() << 8;
     let start = seed.wrapping_mul(0x9e37_79b1) >> 8;
-    for i in 0..count {
-        let port = first + (start.wrapping_add(i) % count) as u16;
-        // Two sockets that share a port by SO_REUSEADDR ask for it: one that is chosen is nobody else's.
-        let alone = Entry {
-            reuse: false,
-            share: false,
-            ..entry.clone()
-        };
-        let shard = shard(protocol, port);
-        let mut bucket = shard.bucket.lock();
+    (0..count).map(move |i| first + (start.wrapping_add(i) % count) as u16)
+}
+
+/// Gives a free port to a socket. The caller has waited for memory.
+///
+/// # Errors
+/// `AddressInUse` if there is none.
+pub fn bind_any(protocol: Protocol, ino: u64, entry: Entry) -> Result<Place> {
+    // Two sockets that share a port by SO_REUSEADDR ask for it: one that is chosen is nobody else's.
+    let alone = Entry {
+        reuse: false,
+        share: false,
+        ..entry.clone()
+    };
+    for port in choices() {
+        let mut bucket = shard(protocol, port).bucket.lock();
         bucket.tidy();
-        if bucket.is_free(port, &alone, fresh) {
-            drop(bucket);
-            match take(protocol, port, ino, entry.clone(), fresh) {
-                Err(SocketError::AddressInUse) => {}
-                taken => return taken,
-            }
+        if bucket.is_free(port, &alone) {
+            return Ok(add(protocol, &mut bucket, port, ino, entry));
         }
     }
     Err(SocketError::AddressInUse)
+}
+
+/// Gives a port to a socket of TCP that connects to `remote`: one that no socket has, or only such connects to other peers. The end of an older
+/// connection is no obstacle. The caller has waited for memory.
+///
+/// # Errors
+/// `NotAvailable` if there is none.
+pub fn connect_any(ino: u64, remote: Endpoint, mut entry: Entry) -> Result<Place> {
+    entry.auto = true;
+    for port in choices() {
+        let mut bucket = shard(Protocol::Tcp, port).bucket.lock();
+        if bucket.is_free_towards(port, remote, &entry) {
+            return Ok(add_joined(
+                Protocol::Tcp,
+                &mut bucket,
+                port,
+                remote,
+                ino,
+                entry,
+            ));
+        }
+    }
+    Err(SocketError::NotAvailable)
 }
 
 /// Makes a socket a listener.
@@ -333,35 +363,33 @@ pub fn set_entry(place: Place, entry: Entry) {
     drop(old);
 }
 
-/// Adds a socket that is connected to `remote`, whose port it may share with others. The caller has waited for memory.
+/// Moves a socket to its peer, as one that is connected to `remote`, and whose port others may have. The caller has waited for memory.
 ///
 /// # Errors
-/// `NotAvailable` if a socket of TCP is connected so.
-pub fn join(
-    protocol: Protocol,
-    port: u16,
-    remote: Endpoint,
-    ino: u64,
-    entry: Entry,
-) -> Result<Place> {
-    let bucket = shard(protocol, port).bucket.lock();
-    let mut same = bucket.entries.range(at(port, Some(remote)));
+/// `NotAvailable` if a socket of TCP is connected so; nothing has changed then.
+pub fn join(protocol: Protocol, old: Place, remote: Endpoint, entry: Entry) -> Result<Place> {
+    let mut bucket = shard(protocol, old.port).bucket.lock();
+    let mut same = bucket.entries.range(at(old.port, Some(remote)));
     if protocol == Protocol::Tcp && same.any(|(_, e)| e.ip == entry.ip) {
         return Err(SocketError::NotAvailable);
     }
-    Ok(add(protocol, bucket, port, remote, ino, entry))
+    let gone = bucket.entries.remove(&old);
+    let place = add_joined(protocol, &mut bucket, old.port, remote, old.ino, entry);
+    drop(bucket);
+    drop(gone);
+    Ok(place)
 }
 
 /// Adds a socket that was accepted from `remote`. The caller has waited for memory.
 pub fn join_accepted(port: u16, remote: Endpoint, ino: u64, entry: Entry) -> Place {
     // A client that is closed may have left its port to another while its server is not closed yet: both are here.
-    let bucket = shard(Protocol::Tcp, port).bucket.lock();
-    add(Protocol::Tcp, bucket, port, remote, ino, entry)
+    let mut bucket = shard(Protocol::Tcp, port).bucket.lock();
+    add_joined(Protocol::Tcp, &mut bucket, port, remote, ino, entry)
 }
 
-fn add(
+fn add_joined(
     protocol: Protocol,
-    mut bucket: SpinGuard<'_, Bucket, PortLock>,
+    bucket: &mut Bucket,
     port: u16,
     remote: Endpoint,
     ino: u64,
@@ -379,15 +407,13 @@ fn add(
     place
 }
 
-/// Adds a socket once more that was connected, and is no more, without its peer. The caller has waited for memory.
-pub fn restore(protocol: Protocol, old: Place, entry: Entry) -> Place {
-    let shard = shard(protocol, old.port);
-    let place = Place {
-        remote: None,
-        ..old
-    };
-    shard.bucket.lock().entries.insert(place, entry);
-    shard.generation.fetch_add(1, Release);
+/// Moves a socket that was connected, and is no more, away from its peer. The caller has waited for memory.
+pub fn part(protocol: Protocol, old: Place, entry: Entry) -> Place {
+    let mut bucket = shard(protocol, old.port).bucket.lock();
+    let gone = bucket.entries.remove(&old);
+    let place = add(protocol, &mut bucket, old.port, old.ino, entry);
+    drop(bucket);
+    drop(gone);
     place
 }
 

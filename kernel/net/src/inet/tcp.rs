@@ -169,18 +169,20 @@ impl TcpSocket {
             port: if chosen { place.port } else { 0 },
         };
         drop(link);
-        if chosen {
-            let entry = self.base.entry(bound, Owner::Idle);
-            let kept = ports::restore(Protocol::Tcp, place, entry);
-            let mut link = self.link.lock();
-            if link.place.is_none() {
-                link.place = Some(kept);
-            } else {
-                drop(link);
-                ports::release(Protocol::Tcp, kept);
-            }
+        if !chosen {
+            return ports::release(Protocol::Tcp, place);
         }
-        ports::release(Protocol::Tcp, place);
+        // What it adds is as large as what it takes out, so without memory it may be done, too.
+        let _ = mem::admit_process();
+        let entry = self.base.entry(bound, Owner::Idle);
+        let kept = ports::part(Protocol::Tcp, place, entry);
+        let mut link = self.link.lock();
+        if link.place.is_none() {
+            link.place = Some(kept);
+        } else {
+            drop(link);
+            ports::release(Protocol::Tcp, kept);
+        }
     }
 
     /// The state, as Linux numbers it.
@@ -352,14 +354,25 @@ impl TcpSocket {
         } else {
             local.ip
         };
-        let place = match place {
-            Some(place) => place,
-            None => self.take_any(local)?,
+        let mut entry = self.base.entry(ip, Owner::Idle);
+        entry.auto = place.is_none();
+        let joined = match place {
+            Some(old) => ports::join(Protocol::Tcp, old, to, entry)?,
+            None => ports::connect_any(self.base.ino, to, entry)?,
         };
         let at = Endpoint {
             ip,
-            port: place.port,
+            port: joined.port,
         };
+        let (auto, old) = {
+            let mut link = self.link.lock();
+            link.local = at;
+            (place.is_none(), link.place.replace(joined))
+        };
+        // A connect that failed before may have given the socket its port back meanwhile.
+        if let Some(old) = old.filter(|_| auto) {
+            ports::release(Protocol::Tcp, old);
+        }
         // As in Linux, nothing is told any more of a connect that has failed before.
         self.inbox.take_error();
         let Some(listener) = ports::listener(to, at) else {
@@ -367,14 +380,9 @@ impl TcpSocket {
             return Ok(());
         };
         let pair = Arc::new(self.pair_with(at, to, &listener));
-        let entry = self.base.entry(ip, Owner::Side(pair.clone(), CLIENT));
-        let joined = ports::join(Protocol::Tcp, at.port, to, self.base.ino, entry)?;
-        ports::release(Protocol::Tcp, place);
-        {
-            let mut link = self.link.lock();
-            link.place = Some(joined);
-            link.local = at;
-        }
+        let mut entry = self.base.entry(ip, Owner::Side(pair.clone(), CLIENT));
+        entry.auto = auto;
+        ports::set_entry(joined, entry);
         self.ask(pair, listener);
         Ok(())
     }
@@ -403,22 +411,6 @@ impl TcpSocket {
             Err(SocketError::File(e)) => self.refuse(e),
             Err(_) => self.refuse(FsError::ConnectionRefused),
         }
-    }
-
-    /// Takes a port for a connect.
-    fn take_any(&self, local: Endpoint) -> Result<Place> {
-        let entry = self.base.entry(local.ip, Owner::Idle);
-        let place = ports::bind_any(Protocol::Tcp, self.base.ino, &entry, true);
-        let place = place.map_err(|_| SocketError::NotAvailable)?;
-        let mut link = self.link.lock();
-        // A connect that failed before may have given the socket its port back meanwhile.
-        let old = link.place.replace(place);
-        link.local.port = place.port;
-        drop(link);
-        if let Some(old) = old {
-            ports::release(Protocol::Tcp, old);
-        }
-        Ok(place)
     }
 
     fn pair_with(&self, at: Endpoint, to: Endpoint, listener: &TcpListener) -> Pair {
