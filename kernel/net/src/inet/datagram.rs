@@ -148,24 +148,30 @@ impl UdpSocket {
     fn disconnect(&self) -> Result<()> {
         mem::admit_process()?;
         let owner = Owner::Receiver(self.receiver.clone());
-        let mut link = self.link.lock();
-        let (Some(_), Some(old)) = (link.remote.take(), link.place) else {
+        let (remote, place, bound, chosen) = {
+            let link = self.link.lock();
+            (link.remote, link.place, link.bound, link.chosen)
+        };
+        let (Some(_), Some(old)) = (remote, place) else {
             return Ok(());
         };
-        let known = link.known.take();
-        link.local.ip = link.bound;
-        let entry = self.base.entry(link.bound, owner);
-        let chosen = link.chosen;
+        let entry = self.base.entry(bound, owner);
+        let place = if chosen {
+            Some(ports::part(Protocol::Udp, old, entry)?)
+        } else {
+            None
+        };
+        let mut link = self.link.lock();
+        link.remote = None;
+        link.place = place;
+        link.local.ip = bound;
         if !chosen {
-            link.place = None;
             link.local.port = 0;
         }
+        let known = link.known.take();
         drop(link);
         drop(known);
-        if chosen {
-            let place = ports::part(Protocol::Udp, old, entry);
-            self.link.lock().place = Some(place);
-        } else {
+        if !chosen {
             ports::release(Protocol::Udp, old);
         }
         Ok(())

@@ -119,6 +119,14 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// A number by which one of several sockets is chosen for a peer: the same for the same peer.
+    pub fn choice(self) -> usize {
+        let bytes = self.ip.0.iter();
+        let ip = bytes.fold(0u32, |h, &b| h.rotate_left(5) ^ u32::from(b));
+        let mixed = (ip ^ u32::from(self.port)).wrapping_mul(0x9e37_79b1);
+        (mixed >> 16) as usize
+    }
+
     /// The endpoint in a struct sockaddr of this family. With `foreign` a socket of IPv6 takes addresses of IPv4, too.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Sockets of the internet, over the loopback interface. The page `doc/inet.md` has the guarantees and the protocols.
 //!
 //! - [`endpoint`] has addresses, [`ports`] says which socket has which port, [`option`] and [`settings`] what can be set;
+//! - `joined` counts the sockets of a port that have a peer;
 //! - [`pair`] is a connection of TCP, [`tcp`] its sockets, `stream` their sends and receives, `shutdown` their ends;
 //! - [`late`] tries connects again that wait for room;
 //! - [`datagram`] is UDP.
@@ -8,6 +9,7 @@
 mod base;
 pub mod datagram;
 pub mod endpoint;
+mod joined;
 pub mod late;
 pub mod option;
 pub mod pair;

@@ -9,6 +9,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound::{Excluded, Unbounded};
 use core::ops::RangeInclusive;
 
 use cred::{MemoryCharge, Payer};
@@ -19,6 +20,7 @@ use task::time::monotonic_ns;
 
 use super::datagram::Receiver;
 use super::endpoint::{Endpoint, Family, Ip};
+use super::joined::{self, Joined, Rules};
 use super::pair::{Pair, TcpListener};
 use super::settings;
 use crate::error::{Result, SocketError};
@@ -31,6 +33,10 @@ const SHARDS: usize = 256;
 const WAITS: usize = 64;
 /// How long it does: Linux's TIME_WAIT.
 const WAIT_NS: u64 = 60_000_000_000;
+/// Sockets without a peer that one port has at most, which a look-up may have to choose from.
+const MOST: usize = 1024;
+/// Sockets that [`each`] copies in one hold.
+const BATCH: usize = 64;
 
 /// A protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,19 +81,21 @@ pub struct Entry {
     pub owner: Owner,
 }
 
-/// Where a socket is in the table: its port, its peer, and its inode.
+/// Where a socket is in the table: its port, its peer, its address, and its inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The port.
     pub port: u16,
     /// To what it is connected.
     pub remote: Option<Endpoint>,
+    /// The address that the entry has, too.
+    ip: Ip,
     /// The inode's number.
     pub ino: u64,
 }
 
 /// Bytes of an entry.
-pub const BYTES: usize = 2 * (size_of::<Entry>() + size_of::<Place>());
+pub const BYTES: usize = 2 * (size_of::<Entry>() + size_of::<Place>()) + joined::BYTES;
 
 /// The end of one side of a connection.
 #[derive(Clone, Copy)]
@@ -115,7 +123,10 @@ struct Wait {
 
 #[derive(Default)]
 struct Bucket {
+    /// Changed by `put` and `take` only.
     entries: BTreeMap<Place, Entry>,
+    /// Those of the entries that have a peer.
+    joined: Joined,
     waits: VecDeque<Wait>,
 }
 
@@ -131,6 +142,7 @@ impl Shard {
         Shard {
             bucket: Spin::new(Bucket {
                 entries: BTreeMap::new(),
+                joined: Joined::new(),
                 waits: VecDeque::new(),
             }),
             generation: AtomicU64::new(0),
@@ -154,22 +166,43 @@ fn shard(protocol: Protocol, port: u16) -> &'static Shard {
     &shards(protocol)[usize::from(port) % SHARDS]
 }
 
-/// All places of a port with this peer.
-fn at(port: u16, remote: Option<Endpoint>) -> RangeInclusive<Place> {
-    let place = |ino| Place { port, remote, ino };
-    place(0)..=place(u64::MAX)
+fn place(Endpoint { ip, port }: Endpoint, remote: Option<Endpoint>, ino: u64) -> Place {
+    Place {
+        port,
+        remote,
+        ip,
+        ino,
+    }
 }
 
-/// All places of a port.
-fn all(port: u16) -> RangeInclusive<Place> {
-    let last = Endpoint {
-        ip: Ip([255; 16]),
-        port: u16::MAX,
-    };
-    *at(port, None).start()..=*at(port, Some(last)).end()
+/// All places of a port without a peer.
+fn alone(port: u16) -> RangeInclusive<Place> {
+    let at = |ip| Endpoint { ip: Ip(ip), port };
+    place(at([0; 16]), None, 0)..=place(at([255; 16]), None, u64::MAX)
+}
+
+/// All places of an endpoint with this peer.
+fn between(local: Endpoint, remote: Endpoint) -> RangeInclusive<Place> {
+    place(local, Some(remote), 0)..=place(local, Some(remote), u64::MAX)
+}
+
+impl Place {
+    fn local(&self) -> Endpoint {
+        let (ip, port) = (self.ip, self.port);
+        Endpoint { ip, port }
+    }
 }
 
 impl Entry {
+    fn rules(&self) -> Rules {
+        Rules {
+            auto: self.auto,
+            reuse: self.reuse,
+            share: self.share,
+            uid: if self.share { self.uid } else { 0 },
+        }
+    }
+
     /// Whether packets to `ip` are for it.
     fn covers(&self, ip: Ip) -> bool {
         let v4 = ip.as_v4().is_some();
@@ -197,16 +230,52 @@ impl Entry {
 }
 
 impl Bucket {
-    /// Whether `new` may have this port.
-    fn is_free(&self, port: u16, new: &Entry) -> bool {
-        let joins = self.entries.range(all(port)).all(|(_, e)| new.may_join(e));
-        joins && !self.waits.iter().any(|w| w.forbids(port, new))
+    /// Adds a socket, or changes what is known of it; returns what was.
+    fn put(&mut self, place: Place, entry: Entry) -> Option<Entry> {
+        if place.remote.is_some() {
+            self.joined.add(place.local(), entry.rules());
+        }
+        let old = self.entries.insert(place, entry);
+        if let (Some(old), Some(_)) = (&old, place.remote) {
+            self.joined.remove(place.local(), old.rules());
+        }
+        old
     }
 
-    /// Whether a connect from `new` to `remote` may choose this port: as in Linux, if only such connects have it.
-    fn is_free_towards(&self, port: u16, remote: Endpoint, new: &Entry) -> bool {
-        let mut all = self.entries.range(all(port));
-        all.all(|(place, e)| e.auto && !(place.remote == Some(remote) && e.ip == new.ip))
+    /// Takes a socket out.
+    fn take(&mut self, place: &Place) -> Option<Entry> {
+        let old = self.entries.remove(place);
+        if let (Some(old), Some(_)) = (&old, place.remote) {
+            self.joined.remove(place.local(), old.rules());
+        }
+        old
+    }
+
+    /// Whether a socket with this address is connected so.
+    fn is_joined(&self, local: Endpoint, remote: Endpoint) -> bool {
+        self.entries.range(between(local, remote)).next().is_some()
+    }
+
+    /// Whether one more socket without a peer may have this port.
+    fn has_place(&self, port: u16) -> bool {
+        self.entries.range(alone(port)).count() < MOST
+    }
+
+    /// Whether `new` may have this port.
+    fn is_free(&self, port: u16, new: &Entry) -> bool {
+        let mut alone = self.entries.range(alone(port));
+        alone.all(|(_, e)| new.may_join(e))
+            && self.has_place(port)
+            && self
+                .joined
+                .allow(Endpoint { ip: new.ip, port }, new.only_v6, &new.rules())
+            && !self.waits.iter().any(|w| w.forbids(port, new))
+    }
+
+    /// Whether a connect from `local` to `remote` may choose this port: as in Linux, if only such connects have it.
+    fn is_free_towards(&self, local: Endpoint, remote: Endpoint) -> bool {
+        let mut alone = self.entries.range(alone(local.port));
+        alone.next().is_none() && self.joined.are_auto(local.port) && !self.is_joined(local, remote)
     }
 
     /// Forgets ends that are over.
@@ -222,7 +291,7 @@ impl Bucket {
     fn best(&self, to: Endpoint, from: Endpoint, suits: impl Fn(&Entry) -> bool) -> Option<&Entry> {
         let score = |e: &Entry| (e.ip == to.ip, e.family == Family::V4);
         let found = || {
-            let all = self.entries.range(at(to.port, None)).map(|(_, e)| e);
+            let all = self.entries.range(alone(to.port)).map(|(_, e)| e);
             all.filter(|e| e.covers(to.ip) && suits(e))
         };
         let top = found().map(score).max()?;
@@ -230,20 +299,9 @@ impl Bucket {
         let sharing = equal().filter(|e| e.share).count();
         match sharing {
             0 => equal().last(),
-            n => equal().filter(|e| e.share).nth(choice(from) % n),
+            n => equal().filter(|e| e.share).nth(from.choice() % n),
         }
     }
-}
-
-/// The part of sharing sockets that a peer belongs to.
-fn choice(from: Endpoint) -> usize {
-    let ip = from
-        .ip
-        .0
-        .iter()
-        .fold(0u32, |h, &b| h.rotate_left(5) ^ u32::from(b));
-    let mixed = (ip ^ u32::from(from.port)).wrapping_mul(0x9e37_79b1);
-    (mixed >> 16) as usize
 }
 
 impl Wait {
@@ -272,12 +330,8 @@ pub fn bind(protocol: Protocol, port: u16, ino: u64, entry: Entry) -> Result<Pla
 
 /// Adds a socket without a peer.
 fn add(protocol: Protocol, bucket: &mut Bucket, port: u16, ino: u64, entry: Entry) -> Place {
-    let place = Place {
-        port,
-        remote: None,
-        ino,
-    };
-    bucket.entries.insert(place, entry);
+    let place = place(Endpoint { ip: entry.ip, port }, None, ino);
+    bucket.put(place, entry);
     shard(protocol, port).generation.fetch_add(1, Release);
     place
 }
@@ -321,7 +375,7 @@ pub fn connect_any(ino: u64, remote: Endpoint, mut entry: Entry) -> Result<Place
     entry.auto = true;
     for port in choices() {
         let mut bucket = shard(Protocol::Tcp, port).bucket.lock();
-        if bucket.is_free_towards(port, remote, &entry) {
+        if bucket.is_free_towards(Endpoint { ip: entry.ip, port }, remote) {
             return Ok(add_joined(
                 Protocol::Tcp,
                 &mut bucket,
@@ -342,12 +396,12 @@ pub fn connect_any(ino: u64, remote: Endpoint, mut entry: Entry) -> Result<Place
 pub fn listen(place: Place, entry: Entry) -> Result<()> {
     let shard = shard(Protocol::Tcp, place.port);
     let mut bucket = shard.bucket.lock();
-    let mut others = bucket.entries.range(at(place.port, None));
+    let mut others = bucket.entries.range(alone(place.port));
     if others.any(|(p, e)| *p != place && e.listens() && e.meets(&entry) && !e.shares_with(&entry))
     {
         return Err(SocketError::AddressInUse);
     }
-    let old = bucket.entries.insert(place, entry);
+    let old = bucket.put(place, entry);
     drop(bucket);
     drop(old);
     Ok(())
@@ -355,11 +409,9 @@ pub fn listen(place: Place, entry: Entry) -> Result<()> {
 
 /// Changes what is known of a socket that has this place.
 pub fn set_entry(place: Place, entry: Entry) {
-    let old = shard(Protocol::Tcp, place.port)
-        .bucket
-        .lock()
-        .entries
-        .insert(place, entry);
+    let mut bucket = shard(Protocol::Tcp, place.port).bucket.lock();
+    let old = bucket.put(place, entry);
+    drop(bucket);
     drop(old);
 }
 
@@ -369,11 +421,14 @@ pub fn set_entry(place: Place, entry: Entry) {
 /// `NotAvailable` if a socket of TCP is connected so; nothing has changed then.
 pub fn join(protocol: Protocol, old: Place, remote: Endpoint, entry: Entry) -> Result<Place> {
     let mut bucket = shard(protocol, old.port).bucket.lock();
-    let mut same = bucket.entries.range(at(old.port, Some(remote)));
-    if protocol == Protocol::Tcp && same.any(|(_, e)| e.ip == entry.ip) {
+    let local = Endpoint {
+        ip: entry.ip,
+        port: old.port,
+    };
+    if protocol == Protocol::Tcp && bucket.is_joined(local, remote) {
         return Err(SocketError::NotAvailable);
     }
-    let gone = bucket.entries.remove(&old);
+    let gone = bucket.take(&old);
     let place = add_joined(protocol, &mut bucket, old.port, remote, old.ino, entry);
     drop(bucket);
     drop(gone);
@@ -397,39 +452,44 @@ fn add_joined(
 ) -> Place {
     let local = Endpoint { ip: entry.ip, port };
     bucket.waits.retain(|w| !w.is_of(local, remote));
-    let place = Place {
-        port,
-        remote: Some(remote),
-        ino,
-    };
-    bucket.entries.insert(place, entry);
+    let place = place(local, Some(remote), ino);
+    bucket.put(place, entry);
     shard(protocol, port).generation.fetch_add(1, Release);
     place
 }
 
 /// Moves a socket that was connected, and is no more, away from its peer. The caller has waited for memory.
-pub fn part(protocol: Protocol, old: Place, entry: Entry) -> Place {
+///
+/// # Errors
+/// `AddressInUse` if as many have the port as may; nothing has changed then.
+pub fn part(protocol: Protocol, old: Place, entry: Entry) -> Result<Place> {
     let mut bucket = shard(protocol, old.port).bucket.lock();
-    let gone = bucket.entries.remove(&old);
+    if !bucket.has_place(old.port) {
+        return Err(SocketError::AddressInUse);
+    }
+    let gone = bucket.take(&old);
     let place = add(protocol, &mut bucket, old.port, old.ino, entry);
     drop(bucket);
     drop(gone);
-    place
+    Ok(place)
 }
 
 /// Takes a socket out of the table.
 pub fn release(protocol: Protocol, place: Place) {
     let shard = shard(protocol, place.port);
     let mut bucket = shard.bucket.lock();
-    let old = bucket.entries.remove(&place);
+    let old = bucket.take(&place);
     shard.generation.fetch_add(1, Release);
     // An empty map keeps a node of a kibibyte, and there may be one in each shard.
-    let map = match bucket.entries.is_empty() {
-        true => core::mem::take(&mut bucket.entries),
-        false => BTreeMap::new(),
-    };
+    let maps = bucket.entries.is_empty().then(|| {
+        let bucket = &mut *bucket;
+        (
+            core::mem::take(&mut bucket.entries),
+            core::mem::take(&mut bucket.joined),
+        )
+    });
     drop(bucket);
-    drop((old, map));
+    drop((old, maps));
 }
 
 /// The listener that a connect from `from` to `to` meets.
@@ -451,8 +511,8 @@ pub fn receiver(to: Endpoint, from: Endpoint) -> (u64, Option<Arc<Receiver>>) {
     let shard = shard(Protocol::Udp, to.port);
     let bucket = shard.bucket.lock();
     let generation = shard.generation.load(Acquire);
-    let mut joined = bucket.entries.range(at(to.port, Some(from)));
-    let entry = joined.find(|(_, e)| e.covers(to.ip)).map(|(_, e)| e);
+    let mut joined = bucket.entries.range(between(to, from));
+    let entry = joined.next().map(|(_, e)| e);
     let found = match entry.or_else(|| bucket.best(to, from, |_| true)) {
         Some(Entry {
             owner: Owner::Receiver(receiver),
@@ -498,18 +558,27 @@ pub fn drain() {
     }
 }
 
-/// Calls `f` with all sockets of a protocol that have a port, with no lock held. One that is made or closed meanwhile may be missing. Without
-/// memory for a copy of a shard, that one is left out.
+/// Calls `f` with all sockets of a protocol that have a port, with no lock held. One that is made, closed or connected meanwhile may be missing, or
+/// be there twice. Without memory for a few of them, there are none.
 pub fn each(protocol: Protocol, mut f: impl FnMut(&Place, &Entry)) {
+    let mut some: Vec<(Place, Entry)> = Vec::new();
+    if some.try_reserve(BATCH).is_err() {
+        return;
+    }
     for shard in shards(protocol) {
-        let mut all: Vec<(Place, Entry)> = Vec::new();
-        let bucket = shard.bucket.lock();
-        if all.try_reserve(bucket.entries.len()).is_ok() {
-            let entries = bucket.entries.iter();
-            all.extend(entries.map(|(place, entry)| (*place, entry.clone())));
+        let mut from = Unbounded;
+        loop {
+            let bucket = shard.bucket.lock();
+            let entries = bucket.entries.range((from, Unbounded)).take(BATCH);
+            some.extend(entries.map(|(place, entry)| (*place, entry.clone())));
+            drop(bucket);
+            some.iter().for_each(|(place, entry)| f(place, entry));
+            let Some((last, _)) = some.last() else {
+                break;
+            };
+            from = Excluded(*last);
+            some.clear();
         }
-        drop(bucket);
-        all.iter().for_each(|(place, entry)| f(place, entry));
     }
 }
 

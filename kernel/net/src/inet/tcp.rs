@@ -175,7 +175,15 @@ impl TcpSocket {
         // What it adds is as large as what it takes out, so without memory it may be done, too.
         let _ = mem::admit_process();
         let entry = self.base.entry(bound, Owner::Idle);
-        let kept = ports::part(Protocol::Tcp, place, entry);
+        let Ok(kept) = ports::part(Protocol::Tcp, place, entry) else {
+            // Too many others have the port.
+            let mut link = self.link.lock();
+            if link.place.is_none() {
+                link.local.port = 0;
+            }
+            drop(link);
+            return ports::release(Protocol::Tcp, place);
+        };
         let mut link = self.link.lock();
         if link.place.is_none() {
             link.place = Some(kept);

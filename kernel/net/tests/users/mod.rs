@@ -179,6 +179,7 @@ pub fn become_user(uid: u32) -> Payer {
 /// Sockets of the internet.
 pub mod inet {
     use net::inet::endpoint::{Endpoint, Family, Ip};
+    use net::inet::ports::{self, Protocol};
     use net::{TcpSocket, UdpSocket};
 
     use super::*;
@@ -241,6 +242,15 @@ pub mod inet {
         connect(&client, family, port).expect("a listener");
         let accepted = accept(&server).expect("a connection");
         (client, accepted)
+    }
+
+    /// How many sockets of a protocol have a port, and how many ends are remembered.
+    pub fn counts() -> (usize, usize) {
+        let (mut sockets, mut waits) = (0, 0);
+        ports::each(Protocol::Tcp, |_, _| sockets += 1);
+        ports::each(Protocol::Udp, |_, _| sockets += 1);
+        ports::each_wait(|_, _| waits += 1);
+        (sockets, waits)
     }
 
     /// sendto(2).
