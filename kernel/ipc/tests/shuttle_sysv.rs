@@ -71,8 +71,11 @@ fn an_answer_beside_the_deadline() {
     everywhere(|| {
         on(2, || {
             let id = set(1);
-            spawn(None, move || op(id, &[(0, 1, 0)]).expect("done"));
-            let taken = op_for(id, &[(0, -1, 0)], 1000);
+            spawn(None, move || {
+                hal::time::spin_ns(100_000);
+                op(id, &[(0, 1, 0)]).expect("done");
+            });
+            let taken = op_for(id, &[(0, -1, 0)], 100_000);
             wait_for_ends(1);
             match taken {
                 Ok(()) => assert_eq!(value(id), Ok(0)),
