@@ -43,6 +43,8 @@ pub struct Options {
     stamps: AtomicU32,
     lingers: AtomicBool,
     linger_seconds: AtomicU64,
+    /// SO_BINDTODEVICE names `lo`, by which all packets go anyway.
+    on_loopback: AtomicBool,
 }
 
 impl Options {
@@ -134,6 +136,17 @@ impl Options {
         let bytes = from.receive_buffer.load(Relaxed);
         self.receive_buffer.store(bytes, Relaxed);
         self.lingers.store(from.lingers.load(Relaxed), Relaxed);
+        self.bind_to_loopback(from.is_on_loopback());
+    }
+
+    /// Whether SO_BINDTODEVICE names `lo`.
+    pub fn is_on_loopback(&self) -> bool {
+        self.on_loopback.load(Relaxed)
+    }
+
+    /// Sets that.
+    pub fn bind_to_loopback(&self, on: bool) {
+        self.on_loopback.store(on, Relaxed);
     }
 
     /// SO_LINGER: whether, and seconds. Only TCP looks at it.

@@ -36,7 +36,7 @@ pub trait Object: Send + Sync + Sized + 'static {
     fn perm(&self) -> Perm;
     /// Bytes of the heap that it takes.
     fn bytes(&self) -> usize;
-    /// Gives back what its maker was charged for it: it has left the table.
+    /// Gives back what its maker was charged for it, except for what is freed later: it has left the table.
     fn give_back(&self);
 }
 

@@ -33,8 +33,9 @@ const SHARDS: usize = 256;
 const WAITS: usize = 64;
 /// How long it does: Linux's TIME_WAIT.
 const WAIT_NS: u64 = 60_000_000_000;
-/// Sockets without a peer that one port has at most, which a look-up may have to choose from.
-const MOST: usize = 1024;
+/// Sockets without a peer that one port has at most, which a look-up may have to choose from, and those of one user.
+const MOST: usize = 4096;
+const MOST_OF_USER: usize = 1024;
 /// Sockets that [`each`] copies in one hold.
 const BATCH: usize = 64;
 
@@ -256,16 +257,17 @@ impl Bucket {
         self.entries.range(between(local, remote)).next().is_some()
     }
 
-    /// Whether one more socket without a peer may have this port.
-    fn has_place(&self, port: u16) -> bool {
-        self.entries.range(alone(port)).count() < MOST
+    /// Whether one more socket of this user, without a peer, may have this port.
+    fn has_place(&self, port: u16, uid: u32) -> bool {
+        let alone = || self.entries.range(alone(port));
+        alone().count() < MOST && alone().filter(|(_, e)| e.uid == uid).count() < MOST_OF_USER
     }
 
     /// Whether `new` may have this port.
     fn is_free(&self, port: u16, new: &Entry) -> bool {
         let mut alone = self.entries.range(alone(port));
         alone.all(|(_, e)| new.may_join(e))
-            && self.has_place(port)
+            && self.has_place(port, new.uid)
             && self
                 .joined
                 .allow(Endpoint { ip: new.ip, port }, new.only_v6, &new.rules())
@@ -464,7 +466,7 @@ fn add_joined(
 /// `AddressInUse` if as many have the port as may; nothing has changed then.
 pub fn part(protocol: Protocol, old: Place, entry: Entry) -> Result<Place> {
     let mut bucket = shard(protocol, old.port).bucket.lock();
-    if !bucket.has_place(old.port) {
+    if !bucket.has_place(old.port, entry.uid) {
         return Err(SocketError::AddressInUse);
     }
     let gone = bucket.take(&old);

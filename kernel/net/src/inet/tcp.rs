@@ -185,11 +185,14 @@ impl TcpSocket {
             return ports::release(Protocol::Tcp, place);
         };
         let mut link = self.link.lock();
-        if link.place.is_none() {
-            link.place = Some(kept);
-        } else {
-            drop(link);
-            ports::release(Protocol::Tcp, kept);
+        match link.place {
+            None => link.place = Some(kept),
+            // A bind to the same address has come meanwhile, and has the same place: it is in use.
+            Some(place) if place == kept => {}
+            Some(_) => {
+                drop(link);
+                ports::release(Protocol::Tcp, kept);
+            }
         }
     }
 
@@ -341,7 +344,8 @@ impl TcpSocket {
             return Err(FsError::NotSupported.into());
         }
         let mut link = self.link.lock();
-        if link.late.is_some() {
+        // Once more: another thread may have seen since that the connect has succeeded.
+        if link.late.is_some() || self.side.get().is_some() {
             return Err(FsError::NotSupported.into());
         }
         link.phase = Phase::Unconnected;
@@ -462,8 +466,10 @@ impl TcpSocket {
             }
             self.wait_for(&pair)?;
         }
-        let connected = self.side().is_some();
+        self.side();
         let mut link = self.link.lock();
+        // Under the lock, for another thread may see it, too, and the connect that it is about may be another.
+        let connected = self.side.get().is_some();
         // Another connect may have begun after this one has failed.
         if connected || link.late.is_none() {
             link.phase = match connected {

@@ -45,6 +45,7 @@ mod so {
     pub const SNDLOWAT: u32 = 19;
     pub const RCVTIMEO: u32 = 20;
     pub const SNDTIMEO: u32 = 21;
+    pub const BINDTODEVICE: u32 = 25;
     pub const TIMESTAMP: u32 = 29;
     pub const ACCEPTCONN: u32 = 30;
     pub const SNDBUFFORCE: u32 = 32;
@@ -71,6 +72,9 @@ pub fn set(a: &mut Args) -> Result<u64, Errno> {
         }
         socket.set_option(a.int(1), option, &value[..n])?;
         return Ok(0);
+    }
+    if option == so::BINDTODEVICE {
+        return bind_to_device(socket, at, len as usize);
     }
     if len < size_of::<i32>() as i32 {
         return Err(Errno::EINVAL);
@@ -107,6 +111,29 @@ pub fn set(a: &mut Args) -> Result<u64, Errno> {
         other if socket.options().keep(other, value != 0) => {}
         _ => return Err(Errno::ENOPROTOOPT),
     }
+    Ok(0)
+}
+
+/// SO_BINDTODEVICE: all packets of the socket are to go by a device, and `lo` is the only one; an empty name ends that.
+///
+/// # Errors
+/// ENODEV, EFAULT; EPERM where a device is bound already.
+fn bind_to_device(socket: &dyn Socket, at: u64, len: usize) -> Result<u64, Errno> {
+    // IFNAMSIZ, with the NUL.
+    const LONGEST: usize = 15;
+    let (mut name, n) = ([0; LONGEST], len.min(LONGEST));
+    if n > 0 && IoBuf::user(at, n).take(&mut name[..n]).map_err(fault)? < n {
+        return Err(Errno::EFAULT);
+    }
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    if !matches!(name, b"" | b"lo") {
+        return Err(Errno::ENODEV);
+    }
+    let options = socket.options();
+    if options.is_on_loopback() && !current().cred().capable(Cap::NetRaw) {
+        return Err(Errno::EPERM);
+    }
+    options.bind_to_loopback(name == b"lo");
     Ok(0)
 }
 
@@ -152,7 +179,9 @@ pub fn get(a: &mut Args) -> Result<u64, Errno> {
     let len_at = UserPtr::<i32>::new(a.get(4));
     let room = usize::try_from(len_at.read().map_err(fault)?).map_err(|_| Errno::EINVAL)?;
     let mut bytes = [0; OPTION];
-    let len = if a.int(1) == SOL_SOCKET {
+    let len = if (a.int(1), a.uint(2)) == (SOL_SOCKET, so::BINDTODEVICE) {
+        device(socket, room, &mut bytes)?
+    } else if a.int(1) == SOL_SOCKET {
         let mut words = [0; 4];
         let count = value(socket, a.uint(2), &mut words)?;
         bytes[..16].copy_from_slice(words.map(i32::to_ne_bytes).as_flattened());
@@ -167,6 +196,23 @@ pub fn get(a: &mut Args) -> Result<u64, Errno> {
     }
     len_at.write(&(n as i32)).map_err(fault)?;
     Ok(0)
+}
+
+/// SO_BINDTODEVICE: puts the name of the device into `out`, if there is one; returns its length with the NUL.
+///
+/// # Errors
+/// EINVAL where there is no room for a name.
+fn device(socket: &dyn Socket, room: usize, out: &mut [u8]) -> Result<usize, Errno> {
+    /// IFNAMSIZ.
+    const NAME: usize = 16;
+    if !socket.options().is_on_loopback() {
+        return Ok(0);
+    }
+    if room < NAME {
+        return Err(Errno::EINVAL);
+    }
+    out[..3].copy_from_slice(b"lo\0");
+    Ok(3)
 }
 
 /// Puts the value of an option into `out`; returns the number of words.

@@ -463,6 +463,36 @@ tests! { "inet";
         is!((option(accepted, TCP, libc::TCP_NODELAY), option(accepted, TCP, libc::TCP_KEEPCNT)), (Ok(1), Ok(127)));
         is!(option(accepted, SOL, libc::SO_KEEPALIVE), Ok(1));
     }
+    one_device {
+        const BIND: i32 = libc::SO_BINDTODEVICE;
+        let device = |fd: i32, room: u32| {
+            let (mut name, mut len) = ([b'x'; 20], room);
+            sc!(SYS_getsockopt, fd, SOL, BIND, name.as_mut_ptr(), &raw mut len).map(|_| name[..len as usize].to_vec())
+        };
+        let bind_to = |fd: i32, name: &[u8]| sc!(SYS_setsockopt, fd, SOL, BIND, name.as_ptr(), name.len());
+        let fd = ok!(tcp(V4));
+        is!((device(fd, 0), device(fd, 20)), (Ok(vec![]), Ok(vec![])));
+        fails!(bind_to(fd, b"none\0"), ENODEV);
+        fails!(sc!(SYS_setsockopt, fd, SOL, BIND, 1, 3), EFAULT);
+        ok!(bind_to(fd, b""));
+        ok!(bind_to(fd, b"lo"));
+        is!(device(fd, 16), Ok(b"lo\0".to_vec()));
+        fails!(device(fd, 15), EINVAL);
+        // A connection has its listener's.
+        ok!(bind(fd, "127.0.0.1", 0));
+        ok!(sc!(SYS_listen, fd, 1));
+        let client = ok!(tcp(V4));
+        ok!(connect(client, "127.0.0.1", ok!(port(fd))));
+        is!(device(ok!(accept(fd)), 16), Ok(b"lo\0".to_vec()));
+        let status = in_child(|| {
+            let _ = sys::become_user(1000, &[]);
+            let first = tcp(V4).and_then(|new| bind_to(new, b"lo\0")).is_ok();
+            i32::from(!first || bind_to(fd, b"") != Err(libc::EPERM))
+        })?;
+        is!(status, 0);
+        ok!(bind_to(fd, b"\0"));
+        is!(device(fd, 16), Ok(vec![]));
+    }
     late_clients_are_shut_down {
         for how in [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_RDWR] {
             let (server, port) = ok!(listener("127.0.0.1", 0));

@@ -192,7 +192,6 @@ pub fn set_owner(id: i32, new: NewOwner, caller: Caller<'_>) -> Result<()> {
 /// `Invalid`, `NotOwner`.
 pub fn remove(id: i32, caller: Caller<'_>) -> Result<()> {
     let set = registry().remove(id, |set| set.perm.take_key(caller.cred))?;
-    SEMAPHORES.fetch_sub(set.len as u64, Relaxed);
     let mut state = set.lock_removed();
     state.removed = true;
     state.answer_all(SysvError::Removed);
@@ -202,5 +201,8 @@ pub fn remove(id: i32, caller: Caller<'_>) -> Result<()> {
     );
     drop(state);
     drop((semaphores, adjustments));
+    // Not before: this thread may have waited long for the set, while the semaphores were there.
+    SEMAPHORES.fetch_sub(set.len as u64, Relaxed);
+    set.pay_back();
     Ok(())
 }

@@ -149,6 +149,13 @@ impl Set {
     }
 }
 
+impl Set {
+    /// Gives back what the set's maker was charged for it. The caller has freed its semaphores.
+    pub(super) fn pay_back(&self) {
+        self.bytes.give_back();
+    }
+}
+
 impl Object for Set {
     fn id(&self) -> i32 {
         self.id
@@ -162,7 +169,6 @@ impl Object for Set {
         self.bytes.amount()
     }
 
-    fn give_back(&self) {
-        self.bytes.give_back();
-    }
+    /// Its semaphores are freed later: see [`Set::pay_back`].
+    fn give_back(&self) {}
 }
