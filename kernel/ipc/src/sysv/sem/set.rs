@@ -169,6 +169,6 @@ impl Object for Set {
         self.bytes.amount()
     }
 
-    /// Its semaphores are freed later: see [`Set::pay_back`].
+    /// Nothing yet: its semaphores are freed later.
     fn give_back(&self) {}
 }
