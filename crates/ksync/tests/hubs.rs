@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use ksync::{Epoch, HubRef, HubValue, Member, host, pin};
+use ksync::{Epoch, HubRef, HubValue, Member, NewMember, host, pin};
 
 use support::{Dropped, rounds};
 
@@ -109,7 +109,7 @@ fn members_keep_the_hub_and_the_last_one_ends_it() {
         let b = a.attach_beside(2).unwrap();
         assert!(!a.is_sole() && !b.is_sole(), "two in one shard");
         host::set_cpu(1);
-        let c = b.attach_elsewhere(3).unwrap();
+        let c = b.attach_elsewhere(NewMember::new(3).unwrap());
         assert!(!a.is_sole() && a.same_hub(&c));
         assert!(shows(&a, &[1, 2, 3]));
         let d = c.attach_beside(4).unwrap();
@@ -149,7 +149,7 @@ fn a_member_that_has_moved_is_one_of_its_new_shard() {
         hub.grow().unwrap();
         drop(hub);
         host::set_cpu(1);
-        let c = a.attach_elsewhere(3).unwrap();
+        let c = a.attach_elsewhere(NewMember::new(3).unwrap());
         let unit = b.detach().expect("the first shard is empty");
         assert!(
             unit.end_unless_only().is_ok(),
@@ -185,7 +185,7 @@ fn an_only_member_that_moves_stays_the_only_one() {
         hub.grow().unwrap();
         drop(hub);
         host::set_cpu(1);
-        let b = a.attach_elsewhere(2).unwrap();
+        let b = a.attach_elsewhere(NewMember::new(2).unwrap());
         drop(b);
         assert!(a.is_sole());
         assert!(a.detach().is_some_and(|hub| hub.is_only()));
@@ -292,7 +292,9 @@ fn hubs_survive_a_crowd() {
                         let old = mine.swap_remove(at);
                         match i % 3 {
                             0 => mine.extend(old.replace([cpu * 100 + i % 7]).ok().unwrap()),
-                            1 => mine.push(old.attach_elsewhere(cpu * 100).unwrap()),
+                            1 => {
+                                mine.push(old.attach_elsewhere(NewMember::new(cpu * 100).unwrap()))
+                            }
                             _ => mine.push(old.attach_beside(cpu * 100).unwrap()),
                         }
                         if i % 200 == 0 && !f.counts {

@@ -13,7 +13,7 @@ mod model;
 use std::ops::ControlFlow;
 
 use ksync::{
-    Epoch, HubRef, HubValue, Member, MemberSlot,
+    Epoch, HubRef, HubValue, Member, MemberSlot, NewMember,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
     pin,
 };
@@ -287,7 +287,7 @@ fn a_scan_meets_a_member_that_moves() {
         let a = hub.attach(1).unwrap();
         hub.grow().unwrap();
         let other = spawn(1, move || {
-            let b = a.attach_elsewhere(0).unwrap();
+            let b = a.attach_elsewhere(NewMember::new(0).unwrap());
             assert!(!a.is_sole());
             std::mem::forget((a, b));
         });
@@ -318,7 +318,7 @@ fn a_member_that_moves_is_found() {
             move || {
                 hub.grow().unwrap();
                 drop(hub);
-                let b = a.attach_elsewhere(0).unwrap();
+                let b = a.attach_elsewhere(NewMember::new(0).unwrap());
                 assert!(!a.is_sole());
                 std::mem::forget(b);
             }
@@ -343,7 +343,7 @@ fn a_member_moves_beside_the_end_of_its_neighbour() {
         hub.grow().unwrap();
         drop(hub);
         let other = spawn(1, move || {
-            let c = a.attach_elsewhere(3).unwrap();
+            let c = a.attach_elsewhere(NewMember::new(3).unwrap());
             assert!(!a.is_sole());
             drop(c);
             a

@@ -155,12 +155,12 @@ fn a_copy_in_steps_has_what_lives() {
     });
 }
 
-#[test]
-fn a_copy_in_one_step_has_what_moves() {
+/// Explores a copy in one step beside the move of an object from one of two slots to the other.
+fn a_move_beside_a_copy<const FROM: usize, const TO: usize>() {
     beside(
         |epoch| {
             let (table, alive) = table_of_two(epoch);
-            drop(table.lock().take(0));
+            drop(table.lock().take(TO));
             (table, alive)
         },
         |table| {
@@ -171,35 +171,22 @@ fn a_copy_in_one_step_has_what_moves() {
             );
         },
         |_, table| {
-            let same = table.lock().get(1).unwrap();
-            table.lock().put(0, same, false);
-            drop(table.lock().take(1));
+            let same = table.lock().get(FROM).unwrap();
+            table.lock().put(TO, same, false);
+            drop(table.lock().take(FROM));
         },
     );
+}
+
+#[test]
+fn a_copy_in_one_step_has_what_moves() {
+    a_move_beside_a_copy::<1, 0>();
 }
 
 /// It moves behind the last slot that the copy has found taken.
 #[test]
 fn a_copy_in_one_step_has_what_moves_on() {
-    beside(
-        |epoch| {
-            let (table, alive) = table_of_two(epoch);
-            drop(table.lock().take(1));
-            (table, alive)
-        },
-        |table| {
-            let copy = table.copy(4, |_, _| ()).unwrap();
-            assert!(
-                copy.taken(&pin(), 0..2) > Some(0),
-                "it was in one of the two slots"
-            );
-        },
-        |_, table| {
-            let same = table.lock().get(0).unwrap();
-            table.lock().put(1, same, false);
-            drop(table.lock().take(0));
-        },
-    );
+    a_move_beside_a_copy::<0, 1>();
 }
 
 #[test]

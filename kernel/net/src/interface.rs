@@ -17,9 +17,10 @@ pub const HARDWARE: u16 = 772;
 /// Its queue's length.
 pub const QUEUE: u32 = 1000;
 
-/// Bytes of a struct ifreq, and of the name in it.
+/// Bytes of a struct ifreq.
 const REQUEST: usize = 40;
-const NAME_ROOM: usize = 16;
+/// IFNAMSIZ: the most bytes of a name, with its NUL.
+pub const NAME_ROOM: usize = 16;
 
 mod request {
     pub const GIFNAME: u32 = 0x8910;

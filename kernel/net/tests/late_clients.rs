@@ -9,7 +9,7 @@ use net::SocketError;
 use net::inet::ports;
 use support::{nap, on};
 use task::park::Deadline;
-use users::inet::{V4, bind, connect, counts, listener, port, tcp};
+use users::inet::{V4, bind, connect, counts, crowded, late_client, listener, port, tcp};
 use users::{AGAIN, REFUSED, RESET, accept, beside, events, join, of, poll, receive, send};
 use vfs::error::FsError;
 use vfs::file::o;
@@ -20,12 +20,7 @@ const TIMED_OUT: SocketError = SocketError::File(FsError::TimedOut);
 #[test]
 fn a_client_without_room_is_late() {
     on(2, || {
-        let (server, number) = listener(V4, 0);
-        let first = tcp(V4);
-        assert_eq!(connect(&first, V4, number), Ok(()));
-        let late = tcp(V4);
-        late.set_flags(o::NONBLOCK);
-        assert_eq!(connect(&late, V4, number), Err(SocketError::InProgress));
+        let (server, number, _first, late) = crowded();
         assert_eq!(connect(&late, V4, number), Err(SocketError::Already));
         assert_eq!(
             (send(&late, b"x"), receive(&late, 1)),
@@ -33,10 +28,7 @@ fn a_client_without_room_is_late() {
         );
         assert_eq!(events(&late), PollMask::NONE);
         // One that gives up leaves nothing.
-        let gone = tcp(V4);
-        gone.set_flags(o::NONBLOCK);
-        assert_eq!(connect(&gone, V4, number), Err(SocketError::InProgress));
-        drop(gone);
+        drop(late_client(number));
         // One that waits.
         let waits = tcp(V4);
         beside(move || {
@@ -170,9 +162,7 @@ fn late_clients_are_connected_in_order() {
         // Longer by one: the second has room.
         assert_eq!(of(&server).listen(1), Ok(()));
         for client in &clients {
-            let new = tcp(V4);
-            new.set_flags(o::NONBLOCK);
-            assert_eq!(connect(&new, V4, number), Err(SocketError::InProgress));
+            let _new = late_client(number);
             let accepted = accept(&server).expect("one of them");
             let raw = of(&accepted).peer_name().expect("a peer").0;
             assert_eq!(raw[2..4], port(client).to_be_bytes());

@@ -12,7 +12,9 @@ use net::SocketError;
 use net::inet::ports::{self, Protocol};
 use support::on;
 use task::park::Deadline;
-use users::inet::{V4, bind, connect, listener, pair, port, send_to, tcp, udp};
+use users::inet::{
+    V4, bind, connect, crowded, late_client, listener, pair, port, send_to, tcp, udp,
+};
 use users::{AGAIN, PIPE, REFUSED, RESET, accept, beside, join, of, poll, receive, send};
 use vfs::file::o;
 use vfs::poll::PollMask;
@@ -121,12 +123,7 @@ fn connects_beside_accept_and_close() {
 fn a_late_client_beside_accept() {
     at_random(|| {
         for gives_up in [false, true] {
-            let (server, number) = listener(V4, 0);
-            let first = tcp(V4);
-            assert_eq!(connect(&first, V4, number), Ok(()));
-            let late = tcp(V4);
-            late.set_flags(o::NONBLOCK);
-            assert_eq!(connect(&late, V4, number), Err(SocketError::InProgress));
+            let (server, number, first, late) = crowded();
             beside(move || {
                 if !gives_up {
                     let found = poll(&late, PollMask::WRITE, Deadline::Never);
@@ -156,12 +153,7 @@ fn a_late_client_beside_accept() {
 #[test]
 fn a_shutdown_of_a_late_client_beside_accept() {
     at_random(|| {
-        let (server, number) = listener(V4, 0);
-        let first = tcp(V4);
-        assert_eq!(connect(&first, V4, number), Ok(()));
-        let late = tcp(V4);
-        late.set_flags(o::NONBLOCK);
-        assert_eq!(connect(&late, V4, number), Err(SocketError::InProgress));
+        let (server, number, first, late) = crowded();
         beside(move || {
             assert_eq!(of(&late).shutdown(true, true), Ok(()));
             let error = of(&late).take_error();
@@ -189,9 +181,7 @@ fn a_refused_client_connects_again_beside_a_poll() {
         let ((full, number), (other, next)) = (listener(V4, 0), listener(V4, 0));
         let first = tcp(V4);
         assert_eq!(connect(&first, V4, number), Ok(()));
-        let late = tcp(V4);
-        late.set_flags(o::NONBLOCK);
-        assert_eq!(connect(&late, V4, number), Err(SocketError::InProgress));
+        let late = late_client(number);
         let polled = late.clone();
         beside(move || {
             of(&polled).poll(None);

@@ -385,7 +385,7 @@ fn new_thread(
     // thread of the same memory does not, since two would use one stack.
     let keeps = !has(raw::CLONE_VM) || has(raw::CLONE_VFORK);
     if !has(raw::CLONE_VM) {
-        new.user().rseq.inherit(&me, &me.user().rseq);
+        new.user().rseq.inherit(&me);
     }
     new.user()
         .ioprio

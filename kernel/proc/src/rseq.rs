@@ -17,6 +17,8 @@ use hal::uaccess::{UserFault, UserPtr};
 use task::current::Current;
 use task::thread::{Thread, flag};
 
+use crate::UserThreadExt;
+
 /// The size and alignment of the structure in user memory, in bytes.
 pub const SIZE: u64 = 32;
 
@@ -53,7 +55,8 @@ pub enum RseqError {
 
 impl Rseq {
     /// Copies the registration of `me`, the caller, whose memory was copied, to a child that does not run yet.
-    pub(super) fn inherit(&self, me: &Current, from: &Rseq) {
+    pub(super) fn inherit(&self, me: &Current) {
+        let from = me.rseq();
         if from.address() == 0 {
             return;
         }

@@ -28,6 +28,18 @@ fn immune(body: impl Fn() -> u8 + Send + Sync + 'static) -> u32 {
     })
 }
 
+/// Runs `body` in a process that was killed, while memory is low.
+fn killed_in_need(body: impl Fn() + Send + Sync + 'static) {
+    with_killer(2, move || {
+        let child = immune(move || {
+            assert!(kill(me().pid(), 9));
+            in_need(&body);
+            1
+        });
+        assert_eq!(wait(Children::Pid(child)), Ok((child, 9)));
+    });
+}
+
 /// How many milliseconds `act` takes.
 fn ms_of(act: impl FnOnce()) -> u64 {
     let begun = monotonic_ns();
@@ -119,18 +131,11 @@ fn a_process_that_owes_memory_ends_if_no_other_can_give_any() {
 
 #[test]
 fn a_killed_thread_does_not_wait_for_memory() {
-    with_killer(2, || {
-        let child = immune(|| {
-            assert!(kill(me().pid(), 9));
-            in_need(|| {
-                assert_eq!(ms_of(wait_for_reserve), 0);
-                assert_eq!(mem::admit_process(), Err(NoMemory));
-                let (got, rights) = asked(64, &[Rights::Kernel, Rights::Reserve]);
-                assert_eq!((got, rights), (true, vec![Rights::Reserve]));
-            });
-            1
-        });
-        assert_eq!(wait(Children::Pid(child)), Ok((child, 9)));
+    killed_in_need(|| {
+        assert_eq!(ms_of(wait_for_reserve), 0);
+        assert_eq!(mem::admit_process(), Err(NoMemory));
+        let (got, rights) = asked(64, &[Rights::Kernel, Rights::Reserve]);
+        assert_eq!((got, rights), (true, vec![Rights::Reserve]));
     });
 }
 
@@ -194,22 +199,15 @@ fn a_thread_that_may_be_killed_leaves_the_last_pages_to_others() {
 
 #[test]
 fn a_killed_thread_sleeps_until_there_is_a_last_page() {
-    with_killer(2, || {
-        let child = immune(|| {
-            assert!(kill(me().pid(), 9));
-            in_need(|| {
-                let begun = monotonic_ns();
-                let (got, rights) = asked_until(64, |_, before| before == 3);
-                assert!(got && (monotonic_ns() - begun) / MS >= 30);
-                assert_eq!(rights, [Rights::Reserve; 4]);
-                // Not where it cannot sleep.
-                let pin = ksync::pin();
-                let refused = asked_until(64, |_, before| before == 3);
-                drop(pin);
-                assert_eq!(refused, (false, vec![Rights::Reserve]));
-            });
-            1
-        });
-        assert_eq!(wait(Children::Pid(child)), Ok((child, 9)));
+    killed_in_need(|| {
+        let begun = monotonic_ns();
+        let (got, rights) = asked_until(64, |_, before| before == 3);
+        assert!(got && (monotonic_ns() - begun) / MS >= 30);
+        assert_eq!(rights, [Rights::Reserve; 4]);
+        // Not where it cannot sleep.
+        let pin = ksync::pin();
+        let refused = asked_until(64, |_, before| before == 3);
+        drop(pin);
+        assert_eq!(refused, (false, vec![Rights::Reserve]));
     });
 }

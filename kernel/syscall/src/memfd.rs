@@ -4,7 +4,6 @@ use abi::raw::general as nr;
 use hal::uaccess::{StrError, read_cstr};
 use task::current::current;
 use vfs::file::{File, FileRef, o};
-use vfs::seals::Mappable;
 use vfs::{memfd, seals};
 use vm::space::{MapArgs, Source};
 use vm::{EntryFlags, MapProt as Prot, ObjectRef};
@@ -52,36 +51,27 @@ pub(super) fn control(file: &File, cmd: u32, arg: u64) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// Maps pages of a file, `object` from an offset on, as far as its seals allow.
+/// Maps pages of a file, `object` from an offset on. The seals of one that is mapped as shared are checked, and admit no other until the
+/// mapping is made; mprotect does not permit later what they forbid.
+///
+/// # Errors
+/// EPERM where a seal forbids it; those of the mapping.
 #[inline(never)]
 pub(super) fn map_file<'a>(
     file: &FileRef,
     (object, offset): (&'a ObjectRef, u64),
     mut args: MapArgs<'a>,
 ) -> Result<u64, Errno> {
+    let writes = args.prot.contains(Prot::WRITE);
     let shared = args.flags.contains(EntryFlags::SHARED);
-    let _kept = may_map(file, shared, args.prot, &mut args.maxprot)?;
+    let mappable = shared.then(|| seals::admit_mapping(file, writes));
+    let mappable = mappable.transpose()?;
+    if mappable
+        .as_ref()
+        .is_some_and(|mappable| !mappable.may_write)
+    {
+        args.maxprot = args.maxprot.difference(Prot::WRITE);
+    }
     args.source = Source::Object(object, offset);
     in_space(|space| space.map(mem::vm(), &args))
-}
-
-/// Checks the seals of a file that is to be mapped, if it is as shared; `most` loses what mprotect must not permit later. What is returned is
-/// to be kept until the mapping is made.
-///
-/// # Errors
-/// EPERM where a seal forbids it.
-fn may_map<'a>(
-    file: &'a FileRef,
-    shared: bool,
-    prot: Prot,
-    most: &mut Prot,
-) -> Result<Option<Mappable<'a>>, Errno> {
-    if !shared {
-        return Ok(None);
-    }
-    let mappable = seals::admit_mapping(file, prot.contains(Prot::WRITE))?;
-    if !mappable.may_write {
-        *most = most.difference(Prot::WRITE);
-    }
-    Ok(Some(mappable))
 }

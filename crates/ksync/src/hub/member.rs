@@ -146,19 +146,15 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     /// Attaches another member in the same shard: a scan sees both in one hold of the lock.
     pub fn attach_beside(&self, value: M) -> Result<Self, AttachError> {
         let node = Node::new(self.node().hub, value).map_err(|_| AttachError)?;
+        let node = NonNull::from(Box::leak(node));
         Node::attach(node, self.inner(), self.shard());
         Ok(Member { node })
     }
 
     /// Attaches another member to the same hub, in the shard of this CPU, or in the inline one if the hub is not grown or there
-    /// is no memory; this member may move to the former, too, even if the result is an error. The caller prevents all
-    /// concurrent operations on this member except reads.
-    pub fn attach_elsewhere(&self, value: M) -> Result<Self, AttachError> {
-        Ok(self.attach_prepared(NewMember::new(value)?))
-    }
-
-    /// As [`attach_elsewhere`](Member::attach_elsewhere), and allocates nothing but what lets the hub grow: for callers that hold a pin.
-    pub fn attach_prepared(&self, new: NewMember<T, M, C>) -> Self {
+    /// is no memory; this member may move to the former, too. The caller prevents all concurrent operations on this member
+    /// except reads. Allocates nothing but what lets the hub grow, so the caller may hold a pin.
+    pub fn attach_elsewhere(&self, new: NewMember<T, M, C>) -> Self {
         self.move_here(&pin());
         new.join(self.node().hub)
     }
@@ -269,11 +265,11 @@ fn new_nodes<T: HubValue, M: Send + Sync + 'static, C: LockClass, const N: usize
 ) -> Result<NewNodes<T, M, C, N>, [M; N]> {
     let results = values.map(|value| Node::new(hub, value));
     if results.iter().all(Result::is_ok) {
-        return Ok(results.map(|r| r.unwrap_or_else(|_| unreachable!("all are nodes"))));
+        let nodes = results.map(|r| r.unwrap_or_else(|_| unreachable!("all are nodes")));
+        return Ok(nodes.map(|node| NonNull::from(Box::leak(node))));
     }
     Err(results.map(|result| match result {
-        // SAFETY: made above, never linked.
-        Ok(node) => unsafe { Box::from_raw(node.as_ptr()) }.value,
+        Ok(node) => node.value,
         Err(value) => value,
     }))
 }
@@ -291,10 +287,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> NewMember<T, M, C> {
     /// No memory.
     pub fn new(value: M) -> Result<Self, AttachError> {
         // The hub is set where it is attached.
-        let node = Node::new(NonNull::dangling(), value).map_err(|_| AttachError)?;
-        // SAFETY: made above, never linked.
-        let node = unsafe { Box::from_raw(node.as_ptr()) };
-        Ok(NewMember { node })
+        let node = Node::new(NonNull::dangling(), value);
+        node.map(|node| NewMember { node }).map_err(|_| AttachError)
     }
 
     /// Attaches it to a hub that the caller keeps alive: in this CPU's shard, else in the inline one, which may make the hub grow.

@@ -228,8 +228,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
         (self.prev.get(), self.next.get())
     }
 
-    /// A node that is not linked yet.
-    pub(super) fn new(hub: NonNull<Inner<T, M, C>>, value: M) -> Result<NonNull<Self>, M> {
+    /// A node that is not linked yet, or the value if memory is short.
+    pub(super) fn new(hub: NonNull<Inner<T, M, C>>, value: M) -> Result<Box<Self>, M> {
         let node = try_box(Node {
             link: Link::new(Self::free),
             next: Cell::new(ptr::null()),
@@ -238,10 +238,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
             shard: AtomicPtr::new(ptr::null_mut()),
             value,
         });
-        match node {
-            Ok(node) => Ok(NonNull::from(Box::leak(node))),
-            Err(node) => Err(node.value),
-        }
+        node.map_err(|node| node.value)
     }
 
     pub(super) fn belong_to(&self, shard: &Shard<T, M, C>) {

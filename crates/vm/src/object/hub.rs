@@ -177,7 +177,7 @@ impl Attachment {
         let new = NewMember::new(extent).map_err(|_| NoMemory)?;
         let pin = ksync::pin();
         let object = self.object(&pin).ok_or(NoMemory)?;
-        let member = self.slot.with(&pin, |member| member.attach_prepared(new));
+        let member = self.slot.with(&pin, |member| member.attach_elsewhere(new));
         Ok(Attachment::of(
             member.ok_or(NoMemory)?,
             object,

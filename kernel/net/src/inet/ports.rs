@@ -259,8 +259,12 @@ impl Bucket {
 
     /// Whether one more socket of this user, without a peer, may have this port.
     fn has_place(&self, port: u16, uid: u32) -> bool {
-        let alone = || self.entries.range(alone(port));
-        alone().count() < MOST && alone().filter(|(_, e)| e.uid == uid).count() < MOST_OF_USER
+        let (mut all, mut own) = (0, 0);
+        for (_, entry) in self.entries.range(alone(port)) {
+            all += 1;
+            own += usize::from(entry.uid == uid);
+        }
+        all < MOST && own < MOST_OF_USER
     }
 
     /// Whether `new` may have this port.
@@ -374,18 +378,12 @@ pub fn bind_any(protocol: Protocol, ino: u64, entry: Entry) -> Result<Place> {
 /// # Errors
 /// `NotAvailable` if there is none.
 pub fn connect_any(ino: u64, remote: Endpoint, mut entry: Entry) -> Result<Place> {
+    const TCP: Protocol = Protocol::Tcp;
     entry.auto = true;
     for port in choices() {
-        let mut bucket = shard(Protocol::Tcp, port).bucket.lock();
+        let mut bucket = shard(TCP, port).bucket.lock();
         if bucket.is_free_towards(Endpoint { ip: entry.ip, port }, remote) {
-            return Ok(add_joined(
-                Protocol::Tcp,
-                &mut bucket,
-                port,
-                remote,
-                ino,
-                entry,
-            ));
+            return Ok(add_joined(TCP, &mut bucket, port, remote, ino, entry));
         }
     }
     Err(SocketError::NotAvailable)

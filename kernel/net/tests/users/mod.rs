@@ -235,6 +235,25 @@ pub mod inet {
         of(file).connect(&at(family, port), file.nonblocking())
     }
 
+    /// A client that finds no room at a listener, and does not wait.
+    pub fn late_client(number: u16) -> FileRef {
+        let late = tcp(Family::V4);
+        late.set_flags(o::NONBLOCK);
+        assert_eq!(
+            connect(&late, Family::V4, number),
+            Err(SocketError::InProgress)
+        );
+        late
+    }
+
+    /// A listener without room, its port, the client that has it, and one that is late.
+    pub fn crowded() -> (FileRef, u16, FileRef, FileRef) {
+        let (server, number) = listener(Family::V4, 0);
+        let first = tcp(Family::V4);
+        assert_eq!(connect(&first, Family::V4, number), Ok(()));
+        (server, number, first, late_client(number))
+    }
+
     /// A connection: the client and the server.
     pub fn pair(family: Family) -> (FileRef, FileRef) {
         let (server, port) = listener(family, 1);

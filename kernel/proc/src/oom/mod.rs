@@ -134,25 +134,42 @@ fn last_resort(layout: Layout, get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
     if layout.size().max(layout.align()) > PAGE_SIZE {
         return core::ptr::null_mut();
     }
-    for tries in 0..MOST_TRIES {
-        let few = tries < KERNEL_TRIES;
-        if !may_wait() || few && !vm().alloc.low_memory() || !few && !is_to_be_killed() {
-            break;
+    let object = after_waits(get);
+    if object.is_null() {
+        take_last(get)
+    } else {
+        object
+    }
+}
+
+/// Allocates by `get` what is not of the last quarter of the reserve, after waits. Null if the caller is not to wait, or no longer.
+fn after_waits(get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
+    for _ in 0..KERNEL_TRIES {
+        if !may_wait() || !vm().alloc.low_memory() {
+            return core::ptr::null_mut();
         }
-        let object = if few {
-            ask_and_wait();
-            get(Rights::Kernel)
-        } else {
-            note_debt();
-            get(Rights::Table)
-        };
+        ask_and_wait();
+        let object = get(Rights::Kernel);
         if !object.is_null() {
             return object;
         }
-        if !few {
-            ask_and_wait();
-        }
     }
+    for _ in KERNEL_TRIES..MOST_TRIES {
+        if !may_wait() || !is_to_be_killed() {
+            break;
+        }
+        note_debt();
+        let object = get(Rights::Table);
+        if !object.is_null() {
+            return object;
+        }
+        ask_and_wait();
+    }
+    core::ptr::null_mut()
+}
+
+/// Allocates by `get` from all that there is. A caller that may sleep does so until there is something.
+fn take_last(get: &dyn Fn(Rights) -> *mut u8) -> *mut u8 {
     note_debt();
     let mut object = get(Rights::Reserve);
     for _ in 0..LAST_TRIES {

@@ -3,8 +3,8 @@
 use cred::Cap;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
-use net::Socket;
 use net::socket::{OPTION, Type};
+use net::{Socket, interface};
 use task::current::current;
 use task::time::realtime_ns;
 
@@ -119,21 +119,20 @@ pub fn set(a: &mut Args) -> Result<u64, Errno> {
 /// # Errors
 /// ENODEV, EFAULT; EPERM where a device is bound already.
 fn bind_to_device(socket: &dyn Socket, at: u64, len: usize) -> Result<u64, Errno> {
-    // IFNAMSIZ, with the NUL.
-    const LONGEST: usize = 15;
+    const LONGEST: usize = interface::NAME_ROOM - 1;
     let (mut name, n) = ([0; LONGEST], len.min(LONGEST));
     if n > 0 && IoBuf::user(at, n).take(&mut name[..n]).map_err(fault)? < n {
         return Err(Errno::EFAULT);
     }
     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-    if !matches!(name, b"" | b"lo") {
+    if !name.is_empty() && name != interface::NAME {
         return Err(Errno::ENODEV);
     }
     let options = socket.options();
     if options.is_on_loopback() && !current().cred().capable(Cap::NetRaw) {
         return Err(Errno::EPERM);
     }
-    options.bind_to_loopback(name == b"lo");
+    options.bind_to_loopback(!name.is_empty());
     Ok(0)
 }
 
@@ -198,21 +197,20 @@ pub fn get(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-/// SO_BINDTODEVICE: puts the name of the device into `out`, if there is one; returns its length with the NUL.
+/// SO_BINDTODEVICE: puts the name of the device into `out`, which has zeroes, if there is one; returns its length with the NUL.
 ///
 /// # Errors
 /// EINVAL where there is no room for a name.
 fn device(socket: &dyn Socket, room: usize, out: &mut [u8]) -> Result<usize, Errno> {
-    /// IFNAMSIZ.
-    const NAME: usize = 16;
     if !socket.options().is_on_loopback() {
         return Ok(0);
     }
-    if room < NAME {
+    if room < interface::NAME_ROOM {
         return Err(Errno::EINVAL);
     }
-    out[..3].copy_from_slice(b"lo\0");
-    Ok(3)
+    let len = interface::NAME.len();
+    out[..len].copy_from_slice(interface::NAME);
+    Ok(len + 1)
 }
 
 /// Puts the value of an option into `out`; returns the number of words.
