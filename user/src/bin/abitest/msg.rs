@@ -74,6 +74,14 @@ fn settle() {
     sys::nap(30 * MS);
 }
 
+/// Waits until a process sleeps.
+fn until_asleep(pid: u64) {
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    while !stat().is_ok_and(|stat| stat.contains(") S ")) {
+        sys::nap(MS);
+    }
+}
+
 fn end<T>(thread: JoinHandle<Result<T, i32>>) -> Result<T, i32> {
     thread.join().unwrap_or(Err(0))
 }
@@ -265,6 +273,8 @@ tests! { "msg";
         };
         let sends = ok!(by_another(|id| send(id, 1, b"more", 0).map(|_| ())));
         let receives = ok!(by_another(|id| receive(id, 10, 9, 0).map(|_| ())));
+        // Behind the other sender, which must not be kept from its room.
+        until_asleep(sends);
         let own = self::sends(id, 2, 4);
         settle();
         // A lower limit alone ends no wait, and sends nothing.
