@@ -145,15 +145,13 @@ impl Class {
         usize::from(CAPACITY[usize::from(order != 0)][self.index()])
     }
 
-    /// The place of the object that starts `offset` bytes into its slab.
-    pub(super) fn place(self, offset: usize) -> u32 {
-        // Multiplied by 2³²/size, rounded up: exact, as an offset is below 2¹⁵ and a multiple of the size.
-        let place = (offset as u64 * u64::from(RECIPROCAL[self.index()])) >> 32;
-        assert!(
-            place as usize * self.size() == offset,
-            "no heap object starts here"
-        );
-        place as u32
+    /// Where objects lie in a slab.
+    #[inline(always)]
+    pub(super) fn spacing(self) -> Spacing {
+        Spacing {
+            size: SIZES[self.index()].into(),
+            reciprocal: RECIPROCAL[self.index()] as usize,
+        }
     }
 
     /// Objects that a CPU keeps: 252, but no more than six pages full. That covers what a few forks allocate and their
@@ -176,6 +174,24 @@ impl Class {
     /// Objects exchanged with a depot at once: half of what a CPU keeps, but no more than [`BURST`].
     pub(super) fn burst(self) -> usize {
         self.cached().div_ceil(2).min(BURST)
+    }
+}
+
+/// Where the objects of a class lie in a slab.
+#[derive(Clone, Copy)]
+pub(super) struct Spacing {
+    size: usize,
+    reciprocal: usize,
+}
+
+impl Spacing {
+    /// The place of the object that starts `offset` bytes into its slab.
+    #[inline(always)]
+    pub(super) fn place(self, offset: usize) -> u32 {
+        // Multiplied by 2³²/size, rounded up: exact, as an offset is below 2¹⁵ and a multiple of the size.
+        let place = offset * self.reciprocal >> 32;
+        assert!(place * self.size == offset, "no heap object starts here");
+        place as u32
     }
 }
 

@@ -6,8 +6,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::class::Class;
-use crate::page::{Page, PageArray, PageList, Pfn, SLAB_WORDS};
+use super::class::{Class, Spacing};
+use crate::page::{PAGE_SIZE, Page, PageArray, PageList, Pfn, SLAB_WORDS};
 
 /// An object: its slab and its place there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,12 +76,7 @@ impl Depot {
             let page = pages.get(slab);
             let capacity = class.objects(page.order());
             let taken = left.min(capacity - page.wire_count() as usize);
-            for _ in 0..taken {
-                f(Object {
-                    slab,
-                    place: claim(page),
-                });
-            }
+            claim(page, taken, |place| f(Object { slab, place }));
             page.set_wire_count(page.wire_count() + taken as u32);
             if page.wire_count() as usize == capacity {
                 self.partial.remove(pages, slab);
@@ -91,37 +86,37 @@ impl Depot {
         self.in_use += wanted - left;
     }
 
-    /// Puts objects of one slab back: at least one, as many as `places` yields. Returns a slab that is no longer
-    /// needed, for the caller to free.
+    /// Puts the first of `objects` back, which lie in the slab with that first page, whose memory begins at `base`. Returns their
+    /// number, at least one, and a slab that is no longer needed, for the caller to free.
+    #[inline(always)]
     pub(super) fn put(
         &mut self,
         pages: PageArray,
         class: Class,
-        slab: Pfn,
-        places: impl Iterator<Item = u32>,
-    ) -> Option<Pfn> {
-        let page = pages.get(slab);
-        let before = page.wire_count();
-        let mut left = before;
-        for place in places {
-            unclaim(page, place);
-            left -= 1;
-        }
-        page.set_wire_count(left);
-        self.in_use -= (before - left) as usize;
-        let was_full = before as usize == class.objects(page.order());
-        if left == 0 {
-            if !was_full {
-                self.partial.remove(pages, slab);
+        (slab, page, base): (Pfn, &Page, usize),
+        objects: &[*mut u8],
+    ) -> (usize, Option<Pfn>) {
+        let order = page.order();
+        let freed = unclaim(page, class.spacing(), (base, PAGE_SIZE << order), objects);
+        self.in_use -= freed;
+        let before = page.wire_count() as usize;
+        let left = before - freed;
+        page.set_wire_count(left as u32);
+        let was_full = before == class.objects(order);
+        if left != 0 {
+            if was_full {
+                self.partial.push(pages, slab);
             }
-            let surplus = self.spare.replace(slab)?;
+            return (freed, None);
+        }
+        if !was_full {
+            self.partial.remove(pages, slab);
+        }
+        let surplus = self.spare.replace(slab);
+        if let Some(surplus) = surplus {
             self.pages -= 1 << pages.get(surplus).order();
-            return Some(surplus);
         }
-        if was_full {
-            self.partial.push(pages, slab);
-        }
-        None
+        (freed, surplus)
     }
 
     /// Takes out the spare slab, for the caller to free.
@@ -137,24 +132,67 @@ impl Depot {
     }
 }
 
-/// Marks the first free object of a slab that has one as in use; returns its place.
-fn claim(page: &Page) -> u32 {
+/// Marks the first `wanted` free objects of a slab, which has so many, as in use; passes their places to `f`.
+fn claim(page: &Page, wanted: usize, mut f: impl FnMut(u32)) {
+    let mut left = wanted;
     for n in 0..SLAB_WORDS {
-        let word = page.slab_word(n).load(Relaxed);
-        if word != u32::MAX {
-            page.slab_word(n).store(word | (word + 1), Relaxed);
-            return 32 * n as u32 + word.trailing_ones();
+        let word = page.slab_word(n);
+        let mut free = !word.load(Relaxed);
+        if free == 0 {
+            continue;
+        }
+        while free != 0 && left > 0 {
+            f(32 * n as u32 + free.trailing_zeros());
+            free &= free - 1;
+            left -= 1;
+        }
+        word.store(!free, Relaxed);
+        if left == 0 {
+            return;
         }
     }
     unreachable!("a slab that is not full has a free object")
 }
 
-/// Marks an object as free.
-fn unclaim(page: &Page, place: u32) {
-    let word = page.slab_word(place as usize / 32);
-    let (marks, mark) = (word.load(Relaxed), 1 << (place % 32));
-    assert!(marks & mark != 0, "heap object freed twice");
-    word.store(marks & !mark, Relaxed);
+/// Marks the first of `objects` as free, up to the first that does not lie in the `bytes` from `base` on, the slab's; returns
+/// their number. Objects freed in a row are often in one word, which is written once for them.
+#[inline(always)]
+fn unclaim(
+    page: &Page,
+    spacing: Spacing,
+    (base, bytes): (usize, usize),
+    objects: &[*mut u8],
+) -> usize {
+    let mut done = 0;
+    // One round for each word.
+    while let Some(object) = objects.get(done) {
+        let offset = object.addr().wrapping_sub(base);
+        if offset >= bytes {
+            break;
+        }
+        let place = spacing.place(offset);
+        let (at, mut freed) = (place / 32, 1u32.rotate_left(place));
+        done += 1;
+        while let Some(object) = objects.get(done) {
+            let offset = object.addr().wrapping_sub(base);
+            if offset >= bytes {
+                break;
+            }
+            let place = spacing.place(offset);
+            if place / 32 != at {
+                break;
+            }
+            let mark = 1u32.rotate_left(place);
+            assert!(freed & mark == 0, "heap object freed twice");
+            freed |= mark;
+            done += 1;
+        }
+        let word = page.slab_word(at as usize);
+        let marks = word.load(Relaxed);
+        assert!(marks & freed == freed, "heap object freed twice");
+        word.store(marks & !freed, Relaxed);
+    }
+    done
 }
 
 /// Objects marked as in use.

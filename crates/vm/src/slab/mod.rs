@@ -30,7 +30,7 @@ use ksync::{CpuPin, Padded, PerCpu, Spin, pin};
 
 use self::class::{BURST, CACHE, CLASSES, Class};
 use self::depot::{Depot, Object};
-use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, PageArray, Pfn, SLAB_WORDS, State};
+use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Page, PageArray, Pfn, SLAB_WORDS, State};
 use crate::stack::Stack;
 use crate::stats::Tally;
 use crate::{Machine, PageAllocator, Rights};
@@ -283,31 +283,23 @@ impl Slab {
         let pages = frames.pages();
         let mut rest = objects;
         while let Some(&first) = rest.first() {
-            let mut slab = find(machine, pages, class, first).slab;
-            let cpu = pages.get(slab).queue();
+            let (mut slab, mut page) = slab_of(machine, pages, class, first);
+            let cpu = page.queue();
             let mut surplus = [Pfn::NONE; BURST];
             let mut surpluses = 0;
             let mut depot = self.depot(usize::from(cpu), class).lock();
             loop {
-                // Objects freed in a row are often in one slab: each slab is looked up once for a run of them.
+                // Objects freed in a row are often in one slab, which is looked up once for them.
                 let base = machine.frame(slab).as_ptr().addr();
-                let bytes = PAGE_SIZE << pages.get(slab).order();
-                let mut taken = 0;
-                let places = rest.iter().map_while(|object| {
-                    let offset = object.addr().wrapping_sub(base);
-                    (offset < bytes).then(|| {
-                        taken += 1;
-                        class.place(offset)
-                    })
-                });
-                if let Some(slab) = depot.put(pages, class, slab, places) {
+                let (put, unneeded) = depot.put(pages, class, (slab, page, base), rest);
+                if let Some(slab) = unneeded {
                     surplus[surpluses] = slab;
                     surpluses += 1;
                 }
-                rest = &rest[taken..];
+                rest = &rest[put..];
                 let Some(&next) = rest.first() else { break };
-                slab = find(machine, pages, class, next).slab;
-                if pages.get(slab).queue() != cpu {
+                (slab, page) = slab_of(machine, pages, class, next);
+                if page.queue() != cpu {
                     break;
                 }
             }
@@ -403,6 +395,22 @@ fn place<M: Machine>(machine: &M, class: Class, object: Object) -> *mut u8 {
 
 /// The object at an address.
 fn find<M: Machine>(machine: &M, pages: PageArray, class: Class, object: *mut u8) -> Object {
+    let (slab, _) = slab_of(machine, pages, class, object);
+    let offset = object.addr() - machine.frame(slab).as_ptr().addr();
+    Object {
+        slab,
+        place: class.spacing().place(offset),
+    }
+}
+
+/// The slab of the object at an address, and its first page.
+#[inline(always)]
+fn slab_of<M: Machine>(
+    machine: &M,
+    pages: PageArray,
+    class: Class,
+    object: *mut u8,
+) -> (Pfn, &'static Page) {
     let pfn = machine
         .frame_of(object)
         .expect("a heap pointer lies in a frame");
@@ -413,9 +421,5 @@ fn find<M: Machine>(machine: &M, pages: PageArray, class: Class, object: *mut u8
         class.size()
     );
     let slab = Pfn(pfn.0 >> page.order() << page.order());
-    let offset = ((pfn.0 - slab.0) as usize * PAGE_SIZE) + object.addr() % PAGE_SIZE;
-    Object {
-        slab,
-        place: class.place(offset),
-    }
+    (slab, pages.get(slab))
 }

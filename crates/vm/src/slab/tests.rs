@@ -67,8 +67,9 @@ fn a_place_is_its_offset_divided() {
         for order in [0, class.order()] {
             let objects = (PAGE_SIZE << order) / class.size();
             assert_eq!(class.objects(order), objects);
-            (0..objects)
-                .for_each(|place| assert_eq!(class.place(place * class.size()) as usize, place));
+            (0..objects).for_each(|place| {
+                assert_eq!(class.spacing().place(place * class.size()) as usize, place)
+            });
         }
     }
 }
@@ -77,5 +78,5 @@ fn a_place_is_its_offset_divided() {
 #[should_panic(expected = "no heap object starts here")]
 fn a_pointer_into_an_object_is_noticed() {
     let class = Class::of(layout(96, 8)).expect("a class");
-    class.place(96 * 5 + 8);
+    class.spacing().place(96 * 5 + 8);
 }
