@@ -71,8 +71,11 @@ impl Pmap {
             drop(guard);
             // From here on the entries are constant.
             let end = if level == 4 { ENTRIES / 2 } else { ENTRIES };
-            let mut at = 0;
-            while let Some(found) = table.next(at, end) {
+            let (mut at, mut left) = (0, table.live());
+            while left > 0
+                && let Some(found) = table.next(at, end)
+            {
+                left -= 1;
                 let pte = table.get(found);
                 if pte.is_large() {
                     let pin = ksync::pin();
