@@ -91,7 +91,8 @@ pub fn before_user_return(frame: &mut UserFrame) {
             oom::wait_for_reserve();
             hal::irq::disable();
         }
-        if me.has(flag::RSEQ) {
+        // A thread that is killed does not come back to its memory, and takes no page for it.
+        if me.has(flag::RSEQ) && !me.kill_pending() {
             hal::irq::enable();
             if rseq::resume(&me, me.rseq(), frame).is_err() {
                 force(&me, SigInfo::kernel(sig::SEGV));
