@@ -50,6 +50,12 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> MemberSlot<T, M, C> {
         self.borrow().map(|member| f(&member))
     }
 
+    /// Whether the member was taken.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.member.load(Relaxed).is_null()
+    }
+
     /// Removes the member from the slot.
     pub fn take(&self) -> Option<Member<T, M, C>> {
         let raw = NonNull::new(self.member.swap(ptr::null_mut(), Relaxed))?;

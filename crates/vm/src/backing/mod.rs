@@ -22,7 +22,7 @@ use smallvec::{SmallVec, smallvec};
 
 pub use self::relation::Relation;
 use crate::alloc::NoMemory;
-use crate::object::{Attachment, Next, Object, ObjectRef, Swept};
+use crate::object::{Attachment, Next, Object, ObjectRef, Remainder, Swept};
 use crate::page::PAGE_SIZE;
 use crate::pmap::{Pmap, USER_END};
 use crate::{Machine, Vm};
@@ -367,14 +367,22 @@ pub struct Chain {
 impl Chain {
     /// A chain of `layers`, each of which it now uses. The map's lock is held, or the map is not published.
     pub(crate) fn new(layers: Layers) -> Chain {
-        debug_assert!(!layers.is_empty());
-        for layer in &layers {
+        let chain = Chain::view_of(layers);
+        chain.begin_use();
+        chain
+    }
+
+    /// Counts a [view](Self::view_of) as a use of its layers. As for [`new`](Self::new).
+    pub(crate) fn begin_use(&self) {
+        debug_assert!(!self.layers.is_empty());
+        for layer in &self.layers {
             layer.uses.store(layer.uses.load(Relaxed) + 1, Relaxed);
         }
-        Chain {
-            layers,
-            own: AtomicU64::new(0),
-        }
+    }
+
+    /// Adds an older layer to a view.
+    pub(crate) fn add(&mut self, oldest: Arc<Backing>) {
+        self.layers.push(oldest);
     }
 
     /// Whether the layer at `depth` was found to be visible to this space alone while the entry had `state`. A fork
@@ -508,7 +516,12 @@ impl Backing {
         debug_assert!(uses > 0, "a layer is used once more than it was taken");
         self.uses.store(uses - 1, Relaxed);
         if uses == 1 {
-            self.attachment.detach(vm, unreachable.is_some());
+            let left = self
+                .attachment
+                .detach(vm, &ksync::pin(), unreachable.is_some());
+            if let Some(left) = left {
+                left.finish(vm);
+            }
         } else if let Some((start, end)) = unreachable {
             if !self.is_own() {
                 self.attachment.leave_pages(vm);
@@ -517,6 +530,16 @@ impl Backing {
                 object.remove_unmapped(vm, first, last);
             }
         }
+    }
+
+    /// As [`end_use`](Self::end_use), where no range is unreachable. Returns what is left to do without a pin, if anything is.
+    pub(crate) fn end_use_pinned<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> Option<Remainder> {
+        let uses = self.uses.load(Relaxed);
+        debug_assert!(uses > 0, "a layer is used once more than it was taken");
+        self.uses.store(uses - 1, Relaxed);
+        (uses == 1)
+            .then(|| self.attachment.detach(vm, pin, false))
+            .flatten()
     }
 
     /// Records whether pages of the object may be unreachable, unless the layer is detached.

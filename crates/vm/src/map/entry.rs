@@ -106,6 +106,15 @@ impl MapEntry {
     /// An entry over a chain. `needs_copy` says that others may see the chain's front layer. The map's lock is held, or
     /// the map is not yet published.
     pub(crate) fn new(args: EntryArgs, chain: Option<Chain>, needs_copy: bool) -> Arc<MapEntry> {
+        MapEntry::over(args, chain.map(Box::new), needs_copy)
+    }
+
+    /// As [`new`](MapEntry::new).
+    pub(crate) fn over(
+        args: EntryArgs,
+        chain: Option<Box<Chain>>,
+        needs_copy: bool,
+    ) -> Arc<MapEntry> {
         debug_assert!(args.start < args.end);
         debug_assert!(chain.is_some() || !needs_copy, "what is there to copy?");
         debug_assert!(
@@ -126,7 +135,7 @@ impl MapEntry {
             flags: args.flags,
             state: AtomicU32::new(if needs_copy { NEEDS_COPY } else { 0 }),
             folded: AtomicU64::new(0),
-            chain: EpochPtr::new(chain.map(Box::new)),
+            chain: EpochPtr::new(chain),
         })
     }
 

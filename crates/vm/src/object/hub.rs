@@ -206,14 +206,20 @@ impl Attachment {
         self.slot.with(&pin, Member::is_sole).unwrap_or(false)
     }
 
-    /// Ends the attachment; if it was the last reference, frees the pages, and may sleep for those that are held busy; else
-    /// may leave pages of private memory to a sweep, for which it queues another space. Its page-table entries were removed
-    /// and flushed before. `unmapped` is false if the whole space ends.
-    pub(crate) fn detach<M: Machine>(&self, vm: &Vm<M>, unmapped: bool) {
-        let pin = ksync::pin();
-        self.end_writing(&pin);
-        let watch = self.watch(&pin);
-        let (object, member) = (self.slot.hub(&pin), self.slot.take());
+    /// Ends the attachment; may leave pages of private memory to a sweep, for which it queues another space. Its page-table
+    /// entries were removed and flushed before. `unmapped` is false if the whole space ends. Returns what is left to do, which
+    /// may sleep, if anything is.
+    #[inline]
+    pub(crate) fn detach<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        unmapped: bool,
+    ) -> Option<Remainder> {
+        self.end_writing(pin);
+        let object = self.slot.hub(pin);
+        let watch = object.and_then(Object::watch).cloned();
+        let member = self.slot.take();
         let hub = member.and_then(Member::detach);
         if Map::FINDS_EXTENTS
             && let Some(object) = object.filter(|object| object.is_private())
@@ -223,22 +229,10 @@ impl Attachment {
             // Pages that only this attachment reached, or that earlier ones left behind, may now be unreachable.
             let other = hub_of(object).scan(|extent| ControlFlow::Break(extent.pmap().clone()));
             if let ControlFlow::Break(pmap) = other {
-                object.leave_page(vm, &pin, &pmap);
+                object.leave_page(vm, pin, &pmap);
             }
         }
-        drop(pin);
-        if let Some(hub) = hub {
-            end(vm, hub);
-        }
-        if let Some(watch) = watch {
-            watch.detached();
-        }
-    }
-
-    /// What is to be told of the end of the attachment; `None` if nothing is, or it is detached.
-    #[inline(always)]
-    fn watch(&self, pin: &CpuPin) -> Option<Arc<dyn Watch>> {
-        self.object(pin)?.watch().cloned()
+        (hub.is_some() || watch.is_some()).then_some(Remainder { hub, watch })
     }
 
     /// Marks private memory for a sweep: pages of a range that was unmapped stay because other attachments may reach
@@ -256,14 +250,35 @@ impl Attachment {
     }
 }
 
+/// What is left to do when an attachment has ended.
+#[must_use]
+pub(crate) struct Remainder {
+    /// What may be the last reference on the object.
+    hub: Option<Hub>,
+    watch: Option<Arc<dyn Watch>>,
+}
+
+impl Remainder {
+    /// If the attachment was the last reference, frees the pages, and may sleep for those that are held busy. No pin is held.
+    pub(crate) fn finish<M: Machine>(self, vm: &Vm<M>) {
+        if let Some(hub) = self.hub {
+            end(vm, hub);
+        }
+        if let Some(watch) = self.watch {
+            watch.detached();
+        }
+    }
+}
+
 impl Drop for Attachment {
     /// An attachment that was made for nothing is not detached before.
     fn drop(&mut self) {
-        let pin = ksync::pin();
-        if self.writes() {
-            self.end_writing(&pin);
+        if self.slot.is_empty() {
+            return;
         }
-        let watch = self.watch(&pin);
+        let pin = ksync::pin();
+        self.end_writing(&pin);
+        let watch = self.object(&pin).and_then(Object::watch).cloned();
         drop(pin);
         if let Some(watch) = watch {
             watch.detached();

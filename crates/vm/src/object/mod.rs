@@ -30,8 +30,8 @@ use ksync::{CpuPin, Mutex, Once, lock_class};
 use rust_alloc::sync::Arc;
 
 pub use self::device::{Cache, Frames};
-pub(crate) use self::hub::Hub;
 pub use self::hub::{Attachment, ObjectRef, ReverseLock};
+pub(crate) use self::hub::{Hub, Remainder};
 pub(crate) use self::node::Slot;
 pub use self::quota::{InUse, Quota};
 pub(crate) use self::slots::Next;

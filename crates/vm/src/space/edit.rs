@@ -11,6 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{Space, VmError};
 use crate::backing::{Backing, Chain, LONGEST};
 use crate::map::{EntryArgs, EntryFlags, Extent, MAX_ENTRIES, MapEntry, MapLock, Prot, Tree};
+use crate::object::Remainder;
 use crate::page::PAGE_SHIFT;
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
@@ -516,7 +517,27 @@ impl MapEntry {
 
     /// Ends a dead entry's use of its layers where new entries use all of them.
     pub(super) fn end_shared<M: Machine>(&self, vm: &Vm<M>) {
-        self.each_layer(|layer| layer.end_use(vm, None));
+        // As in `each_layer`; but what is left to do for most layers needs no sleep, so one pin serves for all of those.
+        let mut at = usize::MAX;
+        while let Some(left) = self.end_some(vm, &mut at) {
+            left.finish(vm);
+        }
+    }
+
+    /// Ends the use of layers, from the one before `at`, or from the last, to the front, up to the first for which more is to be
+    /// done: that.
+    fn end_some<M: Machine>(&self, vm: &Vm<M>, at: &mut usize) -> Option<Remainder> {
+        let pin = ksync::pin();
+        let layers = self.chain(&pin)?.layers();
+        *at = (*at).min(layers.len());
+        while let Some(before) = at.checked_sub(1) {
+            *at = before;
+            let left = layers.get(before)?.end_use_pinned(vm, &pin);
+            if left.is_some() {
+                return left;
+            }
+        }
+        None
     }
 
     /// Passes each layer to `f`, which may take long, so no pin is held. The map's lock keeps the chain unchanged.

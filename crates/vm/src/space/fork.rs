@@ -7,6 +7,7 @@
 //! sides then need a new front layer before they write (NEEDS_COPY), and the parent's page tables are write-protected
 //! in the entries of the root, so that the cost does not depend on how much is resident.
 
+use rust_alloc::boxed::Box;
 use rust_alloc::sync::Arc;
 use rust_alloc::vec::Vec;
 use smallvec::SmallVec;
@@ -51,12 +52,14 @@ impl Copies<'_> {
     }
 
     /// The child's copy of an entry's chain of so many layers. The parent's map is locked.
-    fn chain(&mut self, entry: &MapEntry, depth: usize) -> Result<Chain, VmError> {
-        let mut layers = Layers::with_capacity(depth);
+    fn chain(&mut self, entry: &MapEntry, depth: usize) -> Result<Box<Chain>, VmError> {
+        // Built in place: a list of layers is long to move.
+        let mut chain = Box::new(Chain::view_of(Layers::new()));
         for layer in (0..depth).map_while(|at| entry.layer(at)) {
-            layers.push(self.layer(&layer)?);
+            chain.add(self.layer(&layer)?);
         }
-        Ok(Chain::new(layers))
+        chain.begin_use();
+        Ok(chain)
     }
 }
 
@@ -91,7 +94,8 @@ impl Space {
             }
             if result.is_ok() {
                 match copy_entry(vm, self, &mut copies, entry, &mut protect) {
-                    Ok(copy) => entries.extend(copy),
+                    Ok(Some(copy)) => entries.push(copy),
+                    Ok(None) => {}
                     Err(why) => result = Err(why),
                 }
             }
@@ -159,7 +163,7 @@ fn copy_entry<M: Machine>(
         entry.set_needs_copy(true);
         *protect = true;
     }
-    Ok(Some(MapEntry::new(args, Some(chain), private)))
+    Ok(Some(MapEntry::over(args, Some(chain), private)))
 }
 
 /// Marks layers for a later sweep. The child maps no part of this entry but may map other parts of the same layers;
