@@ -44,9 +44,17 @@ fn run(body: Body, tuning: Tuning) {
     let file = ObjectRef::new_file(&lab.vm, None).unwrap();
     let world = Arc::new(World { lab, space, file });
     body(&world);
-    let World { lab, space, file } = Arc::into_inner(world).expect("all threads have ended");
+    let world = Arc::into_inner(world).expect("all threads have ended");
+    let World {
+        mut lab,
+        space,
+        file,
+    } = world;
     space.clear(&lab.vm);
     file.release(&lab.vm);
+    if let Some(vm) = Arc::get_mut(&mut lab.vm) {
+        vm.end_special();
+    }
     lab.finish();
 }
 

@@ -1,9 +1,10 @@
 //! The virtual memory system as one value.
 
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
-use ksync::{Epoch, PerCpu};
+use ksync::{Epoch, Once, PerCpu};
 
 use crate::limbo::Limbo;
+use crate::object::ObjectRef;
 use crate::page::Pfn;
 use crate::pmap::Pmaps;
 use crate::rmap;
@@ -38,6 +39,8 @@ pub struct Vm<M: Machine> {
     fault_around: AtomicU64,
     /// Which mappings get superpages. Atomic.
     superpages: SuperpageSettings,
+    /// What special mappings show. Set once.
+    pub(crate) special: Once<ObjectRef>,
 }
 
 /// Linux's default, and the most that one call of fault-around maps.
@@ -60,6 +63,7 @@ impl<M: Machine> Vm<M> {
             tuning: Tuning::DEFAULT,
             fault_around: AtomicU64::new(FAULT_AROUND),
             superpages: SuperpageSettings::new(),
+            special: Once::new(),
         }
     }
 

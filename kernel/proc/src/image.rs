@@ -208,7 +208,12 @@ fn build(
     layout: &Layout,
 ) -> Result<(u64, u64, Places), ExecError> {
     let (mut plan, mut aux) = (Plan::default(), manner.aux);
-    let layout = &plan.vdso(*layout, &mut aux)?;
+    let mut layout = *layout;
+    if vdso::is_there() {
+        layout.stack_top -= vdso::LEN;
+        aux.sysinfo_ehdr = layout.stack_top;
+    }
+    let layout = &layout;
     space.set_mmap_base(layout.mmap_base);
 
     let base = base_for(image, layout)?;
@@ -363,8 +368,8 @@ impl<'a> Plan<'a> {
         image: &Image,
         base: u64,
     ) -> Result<Places, ExecError> {
-        // Two mappings for each segment, so that `push` does not allocate, and the stack's.
-        let room = 2 * image.segments.len() + 1;
+        // Two mappings for each segment, so that `push` does not allocate, the stack's and one above it.
+        let room = 2 * image.segments.len() + 2;
         self.maps
             .try_reserve(room)
             .map_err(|_| ExecError::NoMemory)?;
@@ -433,32 +438,22 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// Adds the kernel's own object directly above the stack, so that both have the same page table. Returns the layout that is
-    /// left.
-    fn vdso(&mut self, mut layout: Layout, aux: &mut AuxInfo) -> Result<Layout, ExecError> {
-        let Some(object) = vdso::object() else {
-            return Ok(layout);
-        };
-        let end = layout.stack_top;
-        layout.stack_top -= vdso::LEN;
-        self.maps.try_reserve(1).map_err(|_| ExecError::NoMemory)?;
-        self.maps.push(MapArgs {
-            source: Source::Object(object, 0),
-            ..fixed(layout.stack_top, end, Prot::READ | Prot::EXEC)
-        });
-        aux.sysinfo_ehdr = layout.stack_top;
-        Ok(layout)
-    }
-
-    /// Adds the stack, which ends at `top` and whose first frame begins at `sp`.
+    /// Adds the stack, which ends at `top` and whose first frame begins at `sp`, and directly above it, so that both have the
+    /// same page table, the kernel's own object, if there is one.
     fn stack(&mut self, top: u64, sp: u64) -> Result<(), ExecError> {
         let start = (sp & !(PAGE - 1)) - STACK_SLACK;
         let flags = EntryFlags::GROWSDOWN | EntryFlags::STACK;
-        self.maps.try_reserve(1).map_err(|_| ExecError::NoMemory)?;
+        self.maps.try_reserve(2).map_err(|_| ExecError::NoMemory)?;
         self.maps.push(MapArgs {
             flags,
             ..fixed(start, top, Prot::READ | Prot::WRITE)
         });
+        if vdso::is_there() {
+            self.maps.push(MapArgs {
+                source: Source::Special,
+                ..fixed(top, top + vdso::LEN, Prot::READ | Prot::EXEC)
+            });
+        }
         Ok(())
     }
 

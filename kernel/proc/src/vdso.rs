@@ -1,13 +1,10 @@
 //! The object that each program has mapped, with which it reads the clocks without a system call: vdso(7).
 //!
-//! It is a file of its own, whose last page has the clocks. They are constant, but for real time's zero, which one store of a word changes
+//! It is the special object of the VM, a file whose last page has the clocks. They are constant, but for real time's zero, which one store of a word changes
 //! whenever real time is set; so a program reads real time from before or after that, and needs no lock.
-
-use alloc::sync::Arc;
 
 use ::vdso::{IMAGE, NS_PER_TICK_AT, REAL_AT_ZERO_AT, ZERO_AT};
 use ::vm::{NoMemory, ObjectRef};
-use ksync::Once;
 use mem::vm;
 use task::time;
 
@@ -17,20 +14,12 @@ pub const LEN: u64 = IMAGE.len() as u64;
 /// Pages of it, which are there from boot on.
 pub const PAGES: usize = ::vdso::PAGES;
 
-hal::machine_static! {
-    static OBJECT: Once<ObjectRef> = Once::new();
-}
-
-/// What its mappings are tagged with.
-pub struct Tag;
-
 /// Makes it. Called once, at boot, when the clocks run.
 ///
 /// # Errors
 /// No memory.
 pub fn init() -> Result<(), NoMemory> {
     let object = ObjectRef::new_file(vm(), None)?;
-    object.set_tag(Arc::new(Tag));
     let mut at = 0;
     let copy = &mut |bytes: &mut [u8]| {
         let n = bytes.len();
@@ -44,19 +33,20 @@ pub fn init() -> Result<(), NoMemory> {
     let [ratio, zero] = hal::time::scale();
     put(&object, NS_PER_TICK_AT, ratio);
     put(&object, ZERO_AT, zero);
-    OBJECT.get_or_init(|| object);
+    let first = vm().set_special(object).is_ok();
+    debug_assert!(first, "it is made once");
     real_time_was_set();
     Ok(())
 }
 
-/// The object; none where no kernel has booted, as in tests.
-pub fn object() -> Option<&'static ObjectRef> {
-    OBJECT.get()
+/// Whether programs get it: not where no kernel has booted, as in tests.
+pub fn is_there() -> bool {
+    vm().special().is_some()
 }
 
 /// Tells programs that real time was set. Sleeps.
 pub fn real_time_was_set() {
-    let Some(object) = object() else {
+    let Some(object) = vm().special() else {
         return;
     };
     loop {

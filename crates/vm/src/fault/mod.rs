@@ -15,6 +15,8 @@
 //! | deeper | write | moved to the front if only this space can see it, else copied |
 //! | nowhere, over a device | any but a private write | the device's frame is entered, unmanaged |
 //! | nowhere, over a device | private write | the frame is copied to the front |
+//! | no layer, in a special mapping | read | the special object's page is entered, unmanaged (`special`) |
+//! | no layer | any other | the mapping gets its first layer (`slow`) |
 //! | front visible to others (NEEDS_COPY) | write | a new front layer first (`slow`) |
 
 mod around;
@@ -24,6 +26,7 @@ mod fill;
 mod leaf;
 mod remap_pages;
 mod slow;
+mod special;
 mod superpage;
 
 use ksync::CpuPin;
@@ -92,8 +95,10 @@ pub(crate) enum Step {
 pub(crate) enum Slow {
     /// Nothing is mapped here, but a stack may be able to grow.
     GrowDown,
-    /// The entry has no object yet.
+    /// The entry has no layer yet.
     MakeObject,
+    /// The entry shows the special object, and is read. Not with the map's lock.
+    ReadSpecial,
     /// Others may see the front layer: a new one is needed.
     Shadow,
     /// The fault is served, but the chain is too long.
@@ -174,6 +179,11 @@ impl Space {
                 let (pin, step) = self.fill_leaf(vm, va);
                 return self.go_on(vm, pin, va, step);
             }
+            Step::Slow(Slow::ReadSpecial) => {
+                drop(pin);
+                let (pin, step) = self.read_special(vm, va);
+                return self.go_on(vm, pin, va, step);
+            }
             Step::Slow(what) => {
                 drop(pin);
                 return self.slow(vm, va, what);
@@ -222,7 +232,12 @@ impl Space {
             return Step::Fail(FaultError::Denied);
         }
         let Some(chain) = entry.chain(pin) else {
-            return Step::Slow(Slow::MakeObject);
+            let special = entry.is_special() && access != Access::Write;
+            return Step::Slow(if special {
+                Slow::ReadSpecial
+            } else {
+                Slow::MakeObject
+            });
         };
         let write = access == Access::Write;
         if write && state.needs_copy() {

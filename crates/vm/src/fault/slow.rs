@@ -23,8 +23,11 @@ impl Space {
             return self.grow_down(vm, &mut map, va);
         };
         match what {
-            // Another thread was faster; or, for a leaf, served elsewhere.
-            Slow::GrowDown | Slow::Leaf => {}
+            // Another thread was faster; or served elsewhere.
+            Slow::GrowDown | Slow::Leaf | Slow::ReadSpecial => {}
+            Slow::MakeObject if entry.shown_special(vm).is_some() => {
+                self.attach_special(vm, &mut map, &entry)?;
+            }
             Slow::MakeObject => self.make_object(vm, &entry)?,
             Slow::Shadow => {
                 if entry.state().needs_copy() && !entry.is_shared() {

@@ -37,7 +37,7 @@ bitflags! {
         const HEAP = 1 << 7;
         /// The first thread's stack.
         const STACK = 1 << 8;
-        /// Made by the kernel (vdso): never merged with a neighbour.
+        /// Shows the special object (the vDSO), from its first page on: never merged with a neighbour, split or extended.
         const SPECIAL = 1 << 9;
         /// The mapping was made of a file, or of an object that has a name: its bottom layer is never dropped.
         const FILE = 1 << 10;

@@ -94,7 +94,9 @@ impl Space {
                 true
             })?,
             // As in Linux. A device is never copied: what keeps it out of children and of dumps is not taken back.
-            Advice::DoFork | Advice::DoDump if self.shows_device(&map, start, end) => {
+            Advice::DoFork | Advice::DoDump
+                if self.has_any(&map, (start, end), EntryFlags::DEVICE) =>
+            {
                 return Err(VmError::Invalid);
             }
             _ => {
@@ -139,11 +141,16 @@ impl Space {
         }
     }
 
-    /// Whether a device is mapped in a range.
-    pub(super) fn shows_device(&self, map: &Locked<'_>, start: u64, end: u64) -> bool {
+    /// Whether a mapping in a range has one of these flags.
+    pub(super) fn has_any(
+        &self,
+        map: &Locked<'_>,
+        (start, end): (u64, u64),
+        flags: EntryFlags,
+    ) -> bool {
         let mut found = false;
         map.tree().for_overlapping(start, end, &mut |entry| {
-            found |= entry.flags().contains(EntryFlags::DEVICE);
+            found |= entry.flags().intersects(flags);
             !found
         });
         found

@@ -9,9 +9,8 @@ use rust_alloc::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Space, VmError};
-use crate::backing::{Backing, Chain, LONGEST};
+use crate::backing::{Chain, LONGEST};
 use crate::map::{EntryArgs, EntryFlags, Extent, MAX_ENTRIES, MapEntry, MapLock, Prot, Tree};
-use crate::object::Remainder;
 use crate::page::PAGE_SHIFT;
 use crate::tlb::Gather;
 use crate::{Machine, Vm};
@@ -256,8 +255,16 @@ impl<'s> Locked<'s> {
     ) -> Result<Edit, VmError> {
         let old = self.overlapping(vm, start, end)?;
         let mut new = Entries::new();
-        let clipped = usize::from(old.first().is_some_and(|entry| entry.start() < start))
-            + usize::from(old.last().is_some_and(|entry| entry.end() > end));
+        let below = old.first().filter(|entry| entry.start() < start);
+        let above = old.last().filter(|entry| entry.end() > end);
+        if below
+            .into_iter()
+            .chain(above)
+            .any(|entry| entry.is_special())
+        {
+            return Err(VmError::Invalid);
+        }
+        let clipped = usize::from(below.is_some()) + usize::from(above.is_some());
         new.try_reserve(old.len() + clipped)
             .map_err(|_| VmError::NoMemory)?;
         for entry in &old {
@@ -368,8 +375,10 @@ impl<'s> Locked<'s> {
             .remove_exact(&vm.epoch, start, end, MapEntry::kill);
         if let Some(entry) = whole {
             self.state.pages -= (end - start) >> PAGE_SHIFT;
-            self.remove_pages(vm, start, end);
-            entry.end_chain(vm);
+            if entry.may_be_entered() {
+                self.remove_pages(vm, start, end);
+                entry.end_chain(vm);
+            }
             return Ok(());
         }
         let edit = self.cut(vm, (start, end), |_, _| None)?;
@@ -435,10 +444,7 @@ impl<'s> Locked<'s> {
 fn donor<'a>(left: &'a Arc<MapEntry>, right: &'a Arc<MapEntry>) -> Option<&'a Arc<MapEntry>> {
     let (a, b) = (left.args(), right.args());
     let alike = (a.prot, a.maxprot, a.flags) == (b.prot, b.maxprot, b.flags);
-    if !alike
-        || a.flags.contains(EntryFlags::SPECIAL)
-        || left.state().needs_copy() != right.state().needs_copy()
-    {
+    if !alike || left.is_special() || left.state().needs_copy() != right.state().needs_copy() {
         return None;
     }
     let pin = ksync::pin();
@@ -463,6 +469,12 @@ fn can_extend(entry: &MapEntry, chain: &Chain, start: u64, end: u64) -> bool {
 }
 
 impl MapEntry {
+    /// Whether tables may have entries of the mapping. A page that is entered lies in a layer, but for the special object's; and
+    /// the first layer is made with the map's lock, which is held here.
+    fn may_be_entered(&self) -> bool {
+        !self.chain_slot().is_none() || self.is_special()
+    }
+
     /// Number of its pages if it is locked, else 0.
     pub(super) fn locked_pages(&self) -> u64 {
         let locked = self.flags().contains(EntryFlags::LOCKED);
@@ -471,17 +483,6 @@ impl MapEntry {
         } else {
             0
         }
-    }
-
-    /// Ends a dead entry's use of its layers, after its page-table entries were removed.
-    pub(super) fn end_chain<M: Machine>(&self, vm: &Vm<M>) {
-        self.end_part(vm, self.start(), self.end());
-    }
-
-    /// Ends an entry's use of its layers at the end of its whole space.
-    pub(super) fn end_for_good<M: Machine>(&self, vm: &Vm<M>) {
-        // No range needs to be freed on its own: detaching the last use frees or leaves the pages.
-        self.end_shared(vm);
     }
 
     /// A new entry for a part of this one, with the contents that the mapping had when it was made: zeroes, or the
@@ -496,69 +497,6 @@ impl MapEntry {
         };
         let needs_copy = file.is_some();
         MapEntry::new(args, file.map(Chain::of), needs_copy)
-    }
-
-    /// Ends a dead entry's use of its layers, where a [`fresh`](MapEntry::fresh) entry took over `start..end`.
-    pub(super) fn end_replaced<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
-        if self.is_shared() {
-            return self.end_shared(vm);
-        }
-        self.with_layers(|chain| match chain.terminal_file() {
-            Some(file) => chain.end_use_but(vm, file, start, end),
-            None => chain.end_use(vm, start, end),
-        });
-    }
-
-    /// As `end_chain`, where only `start..end` was unmapped and new entries took over the rest.
-    #[inline(always)]
-    pub(super) fn end_part<M: Machine>(&self, vm: &Vm<M>, start: u64, end: u64) {
-        self.each_layer(|layer| layer.end_use(vm, Some((start, end))));
-    }
-
-    /// Ends a dead entry's use of its layers where new entries use all of them.
-    pub(super) fn end_shared<M: Machine>(&self, vm: &Vm<M>) {
-        // As in `each_layer`; but what is left to do for most layers needs no sleep, so one pin serves for all of those.
-        let mut at = usize::MAX;
-        while let Some(left) = self.end_some(vm, &mut at) {
-            left.finish(vm);
-        }
-    }
-
-    /// Ends the use of layers, from the one before `at`, or from the last, to the front, up to the first for which more is to be
-    /// done: that.
-    fn end_some<M: Machine>(&self, vm: &Vm<M>, at: &mut usize) -> Option<Remainder> {
-        let pin = ksync::pin();
-        let layers = self.chain(&pin)?.layers();
-        *at = (*at).min(layers.len());
-        while let Some(before) = at.checked_sub(1) {
-            *at = before;
-            let left = layers.get(before)?.end_use_pinned(vm, &pin);
-            if left.is_some() {
-                return left;
-            }
-        }
-        None
-    }
-
-    /// Passes each layer to `f`, which may take long, so no pin is held. The map's lock keeps the chain unchanged.
-    ///
-    /// From the oldest layer to the front, the direction in which faults move pages: a page that is being moved is
-    /// found busy in its old layer, or later in the new one. A front may end before an older layer that another entry
-    /// shares; [`Object::move_page`](crate::object::Object::move_page) moves nothing there any more.
-    #[inline(always)]
-    fn each_layer(&self, f: impl Fn(&Backing)) {
-        // A mapping that was never written to has no layers.
-        (0..self.depth())
-            .rev()
-            .filter_map(|at| self.layer(at))
-            .for_each(|layer| f(&layer));
-    }
-
-    /// Passes a copy of the list of layers to `f`, which may take long, so no pin is held.
-    fn with_layers(&self, f: impl FnOnce(&Chain)) {
-        if let Some(copy) = self.view() {
-            f(&copy);
-        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::backing::Backing;
 use crate::fault::{Access, FaultError, allows};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
 use crate::object::{Kind, Next, Object, ObjectRef};
-use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Pfn, SoftBusy, read_frame, write_frame};
+use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, SoftBusy, read_frame, write_frame};
 use crate::{Machine, Vm};
 
 /// The properties of an entry that /proc shows.
@@ -358,18 +358,22 @@ impl Space {
             let pin = ksync::pin();
             let entry = map.find(va);
             let chain = entry.as_ref().and_then(|entry| entry.chain(&pin));
-            let found = chain.is_some_and(|chain| {
-                let has = |layer: &crate::backing::Backing| {
-                    layer.object(&pin).is_some_and(|object| {
-                        let page = object.lookup(&pin, layer.index(va));
-                        object.frames().is_some()
-                            || page.is_some_and(|pfn| !object.is_unwritten(vm, pfn))
-                    })
-                };
-                // Private copies beyond the end of a file that shrank stay in their object but cannot be reached.
-                let reached = chain.layers().len() == 1 || !chain.is_cut_off(&pin, va);
-                reached && chain.layers().iter().any(|layer| has(layer))
-            });
+            let special = entry
+                .as_ref()
+                .is_some_and(|entry| entry.shown_special(vm).is_some());
+            let found = special
+                || chain.is_some_and(|chain| {
+                    let has = |layer: &crate::backing::Backing| {
+                        layer.object(&pin).is_some_and(|object| {
+                            let page = object.lookup(&pin, layer.index(va));
+                            object.frames().is_some()
+                                || page.is_some_and(|pfn| !object.is_unwritten(vm, pfn))
+                        })
+                    };
+                    // Private copies beyond the end of a file that shrank stay in their object but cannot be reached.
+                    let reached = chain.layers().len() == 1 || !chain.is_cut_off(&pin, va);
+                    reached && chain.layers().iter().any(|layer| has(layer))
+                });
             out.push(u8::from(found));
         }
         Ok(())
@@ -471,6 +475,15 @@ impl Space {
         if state.is_dead() || !allows(entry.prot(), access) || (write && state.needs_copy()) {
             return None;
         }
+        let still = |object: &Object, index, page: &Page| {
+            page.is(object.identity(), index) && entry.state() == state
+        };
+        if let Some(object) = entry.shown_special(vm).filter(|_| !write) {
+            let index = entry.special_index(va);
+            let pfn = object.lookup(&pin, index)?;
+            let busy = vm.pages.get(pfn).try_soft_busy()?;
+            return still(object, index, busy.page()).then_some(Ok((pfn, busy)));
+        }
         let chain = entry.chain(&pin)?;
         if chain.layers().len() > 1 && chain.is_cut_off(&pin, va) {
             return None;
@@ -488,8 +501,7 @@ impl Space {
                 return None;
             }
             let busy = page.try_soft_busy()?;
-            let still = page.is(object.identity(), index) && entry.state() == state;
-            return still.then_some(Ok((pfn, busy)));
+            return still(object, index, page).then_some(Ok((pfn, busy)));
         }
         None
     }

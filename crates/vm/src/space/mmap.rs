@@ -25,6 +25,23 @@ pub enum Source<'a> {
     Anon,
     /// An object, from a byte offset that is a multiple of the page size.
     Object(&'a ObjectRef, u64),
+    /// All of the special object: see [`Vm::set_special`]. The mapping is private.
+    Special,
+}
+
+impl Source<'_> {
+    /// What entries say of it.
+    #[inline(never)]
+    fn flags(self) -> EntryFlags {
+        match self {
+            Source::Anon => EntryFlags::empty(),
+            Source::Object(object, _) if object.frames().is_some() => {
+                EntryFlags::FILE | EntryFlags::DEVICE
+            }
+            Source::Object(..) => EntryFlags::FILE,
+            Source::Special => EntryFlags::FILE | EntryFlags::SPECIAL,
+        }
+    }
 }
 
 /// How to place a mapping.
@@ -118,10 +135,7 @@ impl MapArgs<'_> {
             maxprot: self.maxprot,
             flags: match self.source {
                 Source::Anon => self.flags,
-                Source::Object(object, _) if object.frames().is_some() => {
-                    self.flags.union(EntryFlags::FILE | EntryFlags::DEVICE)
-                }
-                Source::Object(..) => self.flags.union(EntryFlags::FILE),
+                other => self.flags.union(other.flags()),
             },
         }
     }
@@ -179,7 +193,8 @@ impl Space {
             map.admit_more(if plain { 1 } else { args.pieces(len)? })?;
             let at = place(&map, args, len)?;
             if args.place.fixed && !args.place.noreplace {
-                map.unmap(vm, at, at + len)?;
+                // As in Linux, whatever the reason is: a part of a special mapping, say.
+                map.unmap(vm, at, at + len).map_err(|_| VmError::NoMemory)?;
             }
             if plain {
                 let entry = MapEntry::new(args.entry(at, at + len), None, false);
@@ -275,6 +290,10 @@ impl Space {
                 }
             }
             Source::Anon => add_plain(&mut new, args.entry(at, end))?,
+            Source::Special => {
+                debug_assert!(!shared && vm.special_bytes() == len, "it is mapped whole");
+                new.push(MapEntry::new(args.entry(at, end), None, false));
+            }
         }
         Ok(new)
     }
@@ -448,9 +467,10 @@ pub(super) fn place(map: &Locked<'_>, args: &MapArgs<'_>, len: u64) -> Result<u6
     if hint != 0 && fits(hint) && map.is_free(hint, hint + len) {
         return Ok(hint);
     }
-    let offset = match args.source {
-        Source::Anon => 0,
-        Source::Object(_, offset) => offset,
+    let offset = if let Source::Object(_, offset) = args.source {
+        offset
+    } else {
+        0
     };
     find_hole(map, len, offset)
 }

@@ -11,11 +11,13 @@ mod chaos;
 mod collapse;
 mod detach;
 mod edit;
+mod end;
 mod fork;
 mod inspect;
 mod mmap;
 mod remap;
 mod resident;
+mod special;
 mod sweep;
 
 use ksync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -48,9 +48,11 @@ impl Space {
     ///
     /// # Errors
     /// Nothing has changed then, except that a fixed target was unmapped, as in Linux.
-    /// - `NotMapped`: the old range is not mapped throughout, or a device mapping would grow or be mapped twice;
-    /// - `Invalid`: alignment, no new length, overlap of a fixed target or one below user space, `keep_old` for a device,
-    ///   an old length of 0 for a private mapping, or more of an object than it has indexes for;
+    /// - `NotMapped`: the old range is not mapped throughout, or a device's or a special mapping would grow, or a device's be
+    ///   mapped twice;
+    /// - `Invalid`: alignment, no new length, overlap of a fixed target or one below user space, `keep_old` for a device or a
+    ///   special mapping, a part of a special mapping, an old length of 0 for a private mapping, or more of an object than it
+    ///   has indexes for;
     /// - `NoMemory`: it cannot grow in place and may not move, no room, or too many mappings.
     pub fn remap<M: Machine>(&self, vm: &Vm<M>, args: &RemapArgs) -> Result<u64, VmError> {
         let mut map = self.lock();
@@ -65,12 +67,15 @@ impl Space {
         if !map.covers(args.old, old_end) {
             return Err(VmError::NotMapped);
         }
-        if new_len > old_len && self.shows_device(&map, args.old, old_end) {
-            // As in Linux: what a driver has mapped cannot be expanded.
-            return Err(VmError::NotMapped);
-        }
-        if args.keep_old && self.shows_device(&map, args.old, old_end) {
-            return Err(VmError::Invalid);
+        let whole = EntryFlags::DEVICE | EntryFlags::SPECIAL;
+        if (new_len > old_len || args.keep_old) && self.has_any(&map, (args.old, old_end), whole) {
+            // As in Linux: what a driver or the kernel has mapped is neither extended nor left behind.
+            let grows = new_len > old_len;
+            return Err(if grows {
+                VmError::NotMapped
+            } else {
+                VmError::Invalid
+            });
         }
         if let RemapTarget::Fixed(at) = args.target {
             let end = range_end(&map, at, new_len)?;

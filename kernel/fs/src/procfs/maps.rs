@@ -84,11 +84,7 @@ pub fn put_line(out: &mut Text, image: &Image, e: &EntryInfo) {
     if let Some(tag) = tag {
         out.pad(start, 73);
         put_name(out, tag);
-    } else if e
-        .tag
-        .as_ref()
-        .is_some_and(|tag| tag.is::<proc::vdso::Tag>())
-    {
+    } else if e.args.flags.contains(EntryFlags::SPECIAL) {
         out.pad(start, 73);
         out.push(b"[vdso]");
     } else if let Some(segment) = segment {

@@ -1,0 +1,90 @@
+//! Mappings of the special object, which get their layer while another CPU reads them: `vm/src/space/special.rs`.
+//!
+//! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle_special`
+#![cfg(shuttle)]
+
+use std::sync::Arc;
+
+use vm::MapProt;
+use vm::object::ObjectRef;
+use vm::space::Source;
+use vm_host::Access;
+use vm_host::schedules::{AT, PAGE, World, explore, join, program, stop_everywhere};
+
+/// Maps a special object of two pages whose first word is 7, for writing as well.
+fn map(world: &World) {
+    let vm = &world.lab.vm;
+    let object = ObjectRef::new_file(vm, None).unwrap();
+    let copy = &mut |bytes: &mut [u8]| {
+        bytes.fill(0);
+        bytes[0] = 7;
+        bytes.len()
+    };
+    assert_eq!(object.write(vm, 0, 2 * PAGE, copy).ok(), Some(2 * PAGE));
+    assert!(vm.set_special(object).is_ok());
+    world.map(false, Source::Special);
+    let done = world.space.protect(vm, AT, 2 * PAGE, MapProt::all());
+    assert_eq!(done, Ok(()));
+}
+
+fn read(world: &World, cpu: usize) -> u64 {
+    let load = |word: &std::sync::atomic::AtomicU64| word.load(std::sync::atomic::Ordering::SeqCst);
+    let seen = world.lab.touch(&world.space, cpu, AT, Access::Read, load);
+    seen.expect("it is mapped")
+}
+
+/// A reader and a writer; whichever is stopped, nobody sees an old word after a new one.
+fn first_write_beside_a_read(world: &Arc<World>, reader_first: bool) {
+    map(world);
+    let reads = |world: &World| {
+        let before = read(world, 1);
+        let after = read(world, 1);
+        assert!(before <= after, "{after} after {before}");
+    };
+    let writes = |world: &World| {
+        assert_eq!(world.add(2), Ok(8));
+        assert_eq!(read(world, 2), 8);
+        assert_eq!(world.add(2), Ok(9));
+    };
+    if reader_first {
+        let reader = program(world, 1, reads);
+        join([reader, program(world, 2, writes)]);
+    } else {
+        let writer = program(world, 2, writes);
+        join([writer, program(world, 1, reads)]);
+    }
+    assert_eq!(world.word(&world.space), 9);
+    let after = program(world, 1, |world| assert_eq!(read(world, 1), 9));
+    join([after]);
+}
+
+#[test]
+fn a_stopped_reader_shows_nothing_old() {
+    stop_everywhere(|world| first_write_beside_a_read(world, true));
+}
+
+#[test]
+fn a_stopped_writer_hides_nothing_new() {
+    stop_everywhere(|world| first_write_beside_a_read(world, false));
+}
+
+#[test]
+fn readers_and_the_first_write_agree() {
+    explore(|world| first_write_beside_a_read(world, true));
+}
+
+/// What ends the mapping finds what readers enter.
+#[test]
+fn nothing_is_reached_after_munmap() {
+    stop_everywhere(|world| {
+        map(world);
+        let reader = program(world, 1, |world| {
+            let _either = world.space.fault(&world.lab.vm, AT, vm::Access::Read);
+        });
+        let unmapper = program(world, 2, |world| {
+            assert_eq!(world.space.unmap(&world.lab.vm, AT, 2 * PAGE), Ok(()));
+        });
+        join([reader, unmapper]);
+        world.unreachable(1, Access::Read);
+    });
+}
