@@ -189,7 +189,7 @@ impl Spacing {
     #[inline(always)]
     pub(super) fn place(self, offset: usize) -> u32 {
         // Multiplied by 2³²/size, rounded up: exact, as an offset is below 2¹⁵ and a multiple of the size.
-        let place = offset * self.reciprocal >> 32;
+        let place = (offset * self.reciprocal) >> 32;
         assert!(place * self.size == offset, "no heap object starts here");
         place as u32
     }
