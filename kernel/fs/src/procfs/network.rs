@@ -5,6 +5,7 @@ use net::inet::endpoint::{Endpoint, Family};
 use net::inet::pair::State;
 use net::inet::ports::{self, Ended, Entry, Owner, Place, Protocol};
 use net::inet::settings;
+use net::interface::{self, Prefix};
 use net::names::Name;
 use net::option::SEND_DEFAULT;
 use net::shown::Use;
@@ -96,18 +97,34 @@ fn dev(out: &mut Text) -> Result<()> {
     out.push(b" face |bytes    packets errs drop fifo frame compressed multicast|");
     out.push(b"bytes    packets errs drop fifo colls carrier compressed\n");
     // There are no packets.
-    put!(out, "{:>6}:", "lo");
-    for width in [8, 7, 4, 4, 4, 5, 10, 9, 8, 7, 4, 4, 4, 5, 7, 10] {
-        put!(out, " {:width$}", 0);
+    for interface in interface::all() {
+        put!(out, "{:>6}:", text(interface.name));
+        for width in [8, 7, 4, 4, 4, 5, 10, 9, 8, 7, 4, 4, 4, 5, 7, 10] {
+            put!(out, " {:width$}", 0);
+        }
+        out.push(b"\n");
     }
-    out.push(b"\n");
     Ok(())
 }
 
+/// Addresses of IPv6: all are of the host, and permanent.
 fn if_inet6(out: &mut Text) -> Result<()> {
-    let index = net::interface::INDEX;
-    put!(out, "{:032x} {index:02x} 80 10 80 {:>8}\n", 1, "lo");
+    for interface in interface::all() {
+        let of_v6 = |prefix: &&Prefix| prefix.ip.as_v4().is_none();
+        for Prefix { ip, len } in interface.addresses.iter().filter(of_v6) {
+            let (number, name) = (u128::from_be_bytes(ip.0), text(interface.name));
+            put!(
+                out,
+                "{number:032x} {:02x} {len:02x} 10 80 {name:>8}\n",
+                interface.index
+            );
+        }
+    }
     Ok(())
+}
+
+fn text(name: &[u8]) -> &str {
+    core::str::from_utf8(name).unwrap_or("?")
 }
 
 /// The main table of routes, which is empty: what is local is in another one.
