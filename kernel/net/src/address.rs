@@ -20,6 +20,8 @@ pub enum Type {
     Stream = 1,
     /// Packets without a connection (SOCK_DGRAM).
     Datagram = 2,
+    /// Packets as the protocol has them (SOCK_RAW).
+    Raw = 3,
     /// Packets over a connection (SOCK_SEQPACKET).
     SeqPacket = 5,
 }
@@ -27,7 +29,7 @@ pub enum Type {
 impl Type {
     /// Whether such a socket sends over a connection alone.
     pub fn connects(self) -> bool {
-        self != Type::Datagram
+        matches!(self, Type::Stream | Type::SeqPacket)
     }
 }
 

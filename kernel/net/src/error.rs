@@ -39,6 +39,8 @@ pub enum SocketError {
     Aborted,
     /// The peer reads no more, and the type of the socket sends no signal for it.
     QuietPipe,
+    /// The value is longer or shorter than it may be.
+    OutOfRange,
 }
 
 /// The result of a call on a socket.

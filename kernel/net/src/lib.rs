@@ -3,7 +3,8 @@
 //! - [`socket`] has what all families have in common: the trait [`Socket`], and [`SocketFile`], the open file of a socket; [`option`]
 //!   has what setsockopt(2) sets;
 //! - [`local`] is the family AF_UNIX; [`address`] has its addresses, [`names`] what they lead to, `connection` its listeners;
-//! - [`inet`] has the families AF_INET and AF_INET6, [`interface`] the loopback interface;
+//! - [`inet`] has the families AF_INET and AF_INET6, [`interface`] the loopback interface, [`netlink`] the family AF_NETLINK, by which
+//!   programs ask about it;
 //! - [`accept`] is what a listener of any family has; `wait` has the waits of all;
 //! - [`inbox`] is what a socket receives from, [`stream`] and [`packets`] what may be in it; [`rights`] has descriptors in
 //!   messages, and [`in_flight`] finds sockets that only messages refer to;
@@ -26,6 +27,7 @@ pub mod inet;
 pub mod interface;
 pub mod local;
 pub mod names;
+pub mod netlink;
 pub mod option;
 pub mod packets;
 pub mod rights;
@@ -40,4 +42,5 @@ pub use in_flight::collect;
 pub use inet::datagram::UdpSocket;
 pub use inet::tcp::TcpSocket;
 pub use local::LocalSocket;
+pub use netlink::NetlinkSocket;
 pub use socket::{Socket, SocketFile};

@@ -24,7 +24,7 @@ const QUEUE: usize = 10;
 const HEAD: usize = 256;
 const TAIL: usize = 320;
 /// Bytes by which the largest packet is smaller than the limit.
-const LEAST_ROOM: usize = 32;
+pub(crate) const LEAST_ROOM: usize = 32;
 
 /// What a socket has sent in packets that nobody has received, and the threads that wait until it is less.
 pub struct Sent {

@@ -135,7 +135,7 @@ pub trait Socket: Send + Sync + 'static {
     /// Bytes that a receive would find.
     fn queued(&self) -> Result<usize>;
     /// Bytes that were sent and not received.
-    fn unreceived(&self) -> usize;
+    fn unreceived(&self) -> Result<usize>;
     /// Whether receives show the ids of senders; `None` if the family has none.
     fn shows_ids(&self) -> Option<bool> {
         None
@@ -197,7 +197,7 @@ impl SocketFile {
 fn as_file(e: SocketError) -> FsError {
     match e {
         SocketError::File(e) => e,
-        SocketError::NoBuffers => FsError::NoMemory,
+        SocketError::NoBuffers => FsError::NoBuffers,
         SocketError::InterruptedForGood => FsError::InterruptedForGood,
         SocketError::QuietPipe => FsError::QuietPipe,
         SocketError::NoDestination => FsError::NoDestination,
@@ -247,7 +247,7 @@ impl FileOps for SocketFile {
         const SIOCOUTQ: u32 = 0x5411;
         let n = match request {
             SIOCINQ => self.0.queued().map_err(as_file)?,
-            SIOCOUTQ => self.0.unreceived(),
+            SIOCOUTQ => self.0.unreceived().map_err(as_file)?,
             _ => return crate::interface::ioctl(request, arg).unwrap_or(Err(FsError::NotTty)),
         };
         UserPtr::<i32>::new(arg).write(&(n as i32))?;

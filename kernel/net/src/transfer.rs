@@ -291,7 +291,7 @@ impl Socket for LocalSocket {
                 let peer = self.peer().ok_or(FsError::NotConnected)?;
                 self.send_packet(&peer.inbox, true, buf, message)
             }
-            Type::Datagram => self.send_datagram(buf, message),
+            Type::Datagram | Type::Raw => self.send_datagram(buf, message),
         }
     }
 
@@ -346,11 +346,11 @@ impl Socket for LocalSocket {
         Ok(self.inbox.queued(self.kind.connects()))
     }
 
-    fn unreceived(&self) -> usize {
-        match (self.kind, self.peer()) {
+    fn unreceived(&self) -> Result<usize> {
+        Ok(match (self.kind, self.peer()) {
             (Type::Stream, Some(peer)) => peer.inbox.queued(true),
             _ => self.sent.used(),
-        }
+        })
     }
 
     fn shows_ids(&self) -> Option<bool> {

@@ -156,7 +156,7 @@ fn a_closed_peer_is_an_end_a_reset_or_nobody() {
             let (end, sent) = match kind {
                 STREAM => (Ok(vec![]), PIPE),
                 SEQPACKET => (Ok(vec![]), SocketError::QuietPipe),
-                DATAGRAM => (Err(AGAIN), REFUSED),
+                _ => (Err(AGAIN), REFUSED),
             };
             assert_eq!(receive(&a, 9), end);
             assert_eq!(send(&a, b"x"), Err(sent));

@@ -65,6 +65,8 @@ impl From<FsError> for Errno {
             FsError::TimedOut => Errno::ETIMEDOUT,
             FsError::QuietPipe => Errno::EPIPE,
             FsError::MessageTooLong => Errno::EMSGSIZE,
+            FsError::NoBuffers => Errno::ENOBUFS,
+            FsError::NoData => Errno::ENODATA,
             FsError::NoLocks => Errno::ENOLCK,
             FsError::Deadlock => Errno::EDEADLK,
             FsError::Cancelled => Errno::ECANCELED,

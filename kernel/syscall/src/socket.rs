@@ -12,7 +12,9 @@ use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use net::inet::endpoint::Family;
 use net::socket::{Address, Message, Receive, Received, Type};
-use net::{LocalSocket, Socket, SocketError, SocketFile, TcpSocket, UdpSocket};
+use net::{
+    LocalSocket, NetlinkSocket, Socket, SocketError, SocketFile, TcpSocket, UdpSocket, netlink,
+};
 use proc::signal::{self, sig};
 use vfs::error::FsError;
 use vfs::file::{FileRef, o};
@@ -62,6 +64,7 @@ impl From<SocketError> for Errno {
             SocketError::InProgress => Errno::EINPROGRESS,
             SocketError::Already => Errno::EALREADY,
             SocketError::Aborted => Errno::ECONNABORTED,
+            SocketError::OutOfRange => Errno::ERANGE,
         }
     }
 }
@@ -86,6 +89,7 @@ const FLAGS: u32 = o::CLOEXEC | o::NONBLOCK;
 const AF_UNIX: i32 = 1;
 const AF_INET: i32 = 2;
 const AF_INET6: i32 = 10;
+const AF_NETLINK: i32 = netlink::AF_NETLINK as i32;
 /// A number that no protocol of the internet reaches.
 const PROTOCOLS: i32 = 263;
 
@@ -94,6 +98,7 @@ enum Kind {
     Local(Type),
     Tcp(Family),
     Udp(Family),
+    Netlink(Type),
 }
 
 /// Checks family, type and protocol of a new socket.
@@ -108,6 +113,7 @@ fn kind(family: i32, kind: i32, protocol: i32) -> Result<Kind, Errno> {
         AF_UNIX => local(kind & 0xf, protocol).map(Kind::Local),
         AF_INET => internet(Family::V4, kind & 0xf, protocol),
         AF_INET6 => internet(Family::V6, kind & 0xf, protocol),
+        AF_NETLINK => netlink(kind & 0xf, protocol).map(Kind::Netlink),
         _ => Err(Errno::EAFNOSUPPORT),
     }
 }
@@ -137,12 +143,23 @@ fn internet(family: Family, kind: i32, protocol: i32) -> Result<Kind, Errno> {
     }
 }
 
+fn netlink(kind: i32, protocol: i32) -> Result<Type, Errno> {
+    const ROUTE: i32 = 0;
+    match (kind, protocol) {
+        (2, ROUTE) => Ok(Type::Datagram),
+        (3, ROUTE) => Ok(Type::Raw),
+        (2 | 3, _) => Err(Errno::EPROTONOSUPPORT),
+        _ => Err(Errno::ESOCKTNOSUPPORT),
+    }
+}
+
 fn socket(a: &mut Args) -> Result<u64, Errno> {
     let flags = a.uint(1) & FLAGS;
     let socket: Box<dyn Socket> = match kind(a.int(0), a.int(1), a.int(2))? {
         Kind::Local(kind) => Box::new(LocalSocket::new(kind)?),
         Kind::Tcp(family) => Box::new(TcpSocket::new(family)?),
         Kind::Udp(family) => Box::new(UdpSocket::new(family)?),
+        Kind::Netlink(kind) => Box::new(NetlinkSocket::new(kind, |e| Errno::from(e).get())?),
     };
     Ok(install(SocketFile::open(socket, flags), flags)?)
 }
@@ -327,8 +344,9 @@ fn receive(file: &FileRef, buf: &mut IoBuf, flags: u32) -> Result<Received, Errn
     if flags & msg::OOB != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    // No socket has a queue of errors.
-    if flags & msg::ERRQUEUE != 0 && socket.domain() != AF_UNIX as u32 {
+    // No socket has a queue of errors. Families that have none in Linux do not know the flag.
+    let has_queue = [AF_INET, AF_INET6].contains(&(socket.domain() as i32));
+    if flags & msg::ERRQUEUE != 0 && has_queue {
         return Err(Errno::EAGAIN);
     }
     Ok(socket.receive(buf, how(file, flags))?)

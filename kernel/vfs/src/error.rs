@@ -86,6 +86,10 @@ pub enum FsError {
     QuietPipe,
     /// The packet is larger than any that the socket may send.
     MessageTooLong,
+    /// There is no memory for what is sent, or what was sent was dropped for want of room.
+    NoBuffers,
+    /// There is nothing in the message.
+    NoData,
     /// There is no memory for the lock, or the user may have no more locks, on all files or on this one.
     NoLocks,
     /// The wait for the lock would never end.

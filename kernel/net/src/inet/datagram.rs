@@ -533,8 +533,8 @@ impl Socket for UdpSocket {
         Ok(self.receiver.inbox.queued(false))
     }
 
-    fn unreceived(&self) -> usize {
-        0
+    fn unreceived(&self) -> Result<usize> {
+        Ok(0)
     }
 
     fn set_option(&self, level: i32, option: u32, value: &[u8]) -> Result<()> {

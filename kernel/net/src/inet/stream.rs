@@ -339,8 +339,8 @@ impl Socket for TcpSocket {
     }
 
     /// None: what was sent is with the other side, which is as if it were acknowledged.
-    fn unreceived(&self) -> usize {
-        0
+    fn unreceived(&self) -> Result<usize> {
+        Ok(0)
     }
 
     fn set_option(&self, level: i32, option: u32, value: &[u8]) -> Result<()> {

@@ -282,3 +282,88 @@ pub mod inet {
         send_with(from, bytes, message)
     }
 }
+
+/// Sockets of AF_NETLINK.
+pub mod netlink {
+    use net::NetlinkSocket;
+    use net::netlink::message::word;
+
+    use super::*;
+
+    /// RTM_GETLINK, RTM_GETADDR, RTM_GETROUTE.
+    pub const LINKS: u16 = 18;
+    pub const ADDRESSES: u16 = 22;
+    pub const ROUTES: u16 = 26;
+    /// NLM_F_REQUEST, and with it NLM_F_ACK, or NLM_F_DUMP.
+    pub const REQUEST: u16 = 1;
+    pub const ACK: u16 = 5;
+    pub const DUMP: u16 = 0x301;
+
+    /// Numbers that stand for errors here.
+    pub fn number(error: SocketError) -> u16 {
+        match error {
+            SocketError::File(FsError::Busy) => 16,
+            SocketError::File(FsError::NoDevice) => 19,
+            SocketError::File(FsError::Invalid) => 22,
+            _ => 99,
+        }
+    }
+
+    /// socket(2), nonblocking, whose listings have datagrams of up to `room` bytes.
+    pub fn socket(room: usize) -> FileRef {
+        let socket = NetlinkSocket::with_room(Type::Raw, number, room);
+        let socket = socket.expect("memory for a socket");
+        SocketFile::open(Box::new(socket), o::NONBLOCK)
+    }
+
+    /// bind(2).
+    pub fn bind(file: &FileRef, port: u32) -> Result<()> {
+        let words = [16, port, 0].map(u32::to_ne_bytes);
+        of(file).bind(words.as_flattened())
+    }
+
+    /// The port of a socket.
+    pub fn port(file: &FileRef) -> u32 {
+        word(&of(file).name().0, 4).unwrap_or(0)
+    }
+
+    /// A request.
+    pub fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+        let mut raw = (16 + body.len() as u32).to_ne_bytes().to_vec();
+        raw.extend(kind.to_ne_bytes());
+        raw.extend(flags.to_ne_bytes());
+        raw.extend([7, 0, 0, 0, 0, 0, 0, 0]);
+        raw.extend(body);
+        raw
+    }
+
+    /// The kinds of the messages of a datagram, each with the first word of its body.
+    pub fn kinds(mut bytes: &[u8]) -> Vec<(u16, u32)> {
+        let mut all = Vec::new();
+        while let Some(len) = word(bytes, 0) {
+            assert!(
+                len >= 16 && len as usize <= bytes.len(),
+                "a length of {len}"
+            );
+            let kind = word(bytes, 4).unwrap_or(0) as u16;
+            all.push((kind, word(&bytes[..len as usize], 16).unwrap_or(0)));
+            bytes = bytes
+                .get(len.next_multiple_of(4) as usize..)
+                .unwrap_or_default();
+        }
+        all
+    }
+
+    /// Sends a request, and receives the datagrams of the answer.
+    pub fn ask(file: &FileRef, request: &[u8]) -> Result<Vec<Vec<(u16, u32)>>> {
+        send(file, request)?;
+        let mut all = Vec::new();
+        loop {
+            match receive(file, 9999) {
+                Ok(bytes) => all.push(kinds(&bytes)),
+                Err(AGAIN) => return Ok(all),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use cred::Cap;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use net::socket::{OPTION, Type};
-use net::{Socket, interface};
+use net::{Socket, interface, netlink};
 use task::current::current;
 use task::time::realtime_ns;
 
@@ -193,7 +193,9 @@ pub fn get(a: &mut Args) -> Result<u64, Errno> {
     if n > 0 && out.put(&bytes[..n]).map_err(fault)? < n {
         return Err(Errno::EFAULT);
     }
-    len_at.write(&(n as i32)).map_err(fault)?;
+    let whole = (a.int(1), a.uint(2)) == (netlink::LEVEL, netlink::LIST_MEMBERSHIPS);
+    let told = if whole { len } else { n };
+    len_at.write(&(told as i32)).map_err(fault)?;
     Ok(0)
 }
 

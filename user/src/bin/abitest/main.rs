@@ -32,6 +32,8 @@ mod memfds;
 mod mm;
 mod msg;
 mod names;
+mod netlink;
+mod netlink_calls;
 mod owners;
 mod peers;
 mod pidfd;
@@ -94,6 +96,7 @@ const SUBJECTS: &[&[Test]] = &[
     matrix::TESTS,
     memfds::TESTS,
     names::TESTS,
+    netlink::TESTS,
     owners::TESTS,
     peers::TESTS,
     pidfd::TESTS,
