@@ -340,8 +340,7 @@ fn way(out: &mut Writer, reply: Answer, body: &[u8], asker: Asker) -> Result<(),
         attribute(body, ROUTE_HEAD, SRC),
     );
     if asker.strict {
-        let fits =
-            |data: Option<&[u8]>, len| [0, if data.is_some() { whole } else { 0 }].contains(&len);
+        let fits = |data: Option<&[u8]>, len| len == whole || len == 0 && data.is_none();
         if !fits(dst, to) || !fits(src, from) || !all_zero(&body[4..8]) {
             return Err(NONSENSE);
         }

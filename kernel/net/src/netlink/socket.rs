@@ -41,6 +41,7 @@ ksync::lock_class!(pub ListingLock, "netlink listing", rank = 51);
 
 /// Bytes of a datagram of a listing: with its head, less than a page, as programs have room for.
 const ROOM: usize = 3776;
+
 /// What the lock of a link guards.
 #[derive(Default)]
 struct Link {

@@ -358,7 +358,13 @@ tests! { "netlink";
         }
         let body = [route(V4, 8, [0; 3], 0), attribute(1, &LOCALHOST)].concat();
         is!(routes(&ok!(ask(fd, GETROUTE, REQUEST, &body))).len(), 1);
-        is!(end(&ok!(ask(ok!(strict()), GETROUTE, REQUEST, &body))), (ERROR, libc::EINVAL));
+        let fd = ok!(strict());
+        is!(end(&ok!(ask(fd, GETROUTE, REQUEST, &body))), (ERROR, libc::EINVAL));
+        let body = [route(V4, 0, [0; 3], 0), attribute(1, &LOCALHOST)].concat();
+        is!(end(&ok!(ask(fd, GETROUTE, REQUEST, &body))), (ERROR, libc::EINVAL));
+        is!(routes(&ok!(ask(fd, GETROUTE, REQUEST, &to(&LOCALHOST, 0)))).len(), 1);
+        is!(routes(&ok!(ask(fd, GETROUTE, REQUEST, &route(V4, 32, [0; 3], 0)))).len(), 1);
+        is!(end(&ok!(ask(fd, GETROUTE, REQUEST, &route(V4, 24, [0; 3], 0)))), (ERROR, libc::EINVAL));
     }
     rules_and_neighbours {
         ok!(alone());
