@@ -88,3 +88,45 @@ fn nothing_is_reached_after_munmap() {
         world.unreachable(1, Access::Read);
     });
 }
+
+/// A fault that began when reading was allowed enters nothing once it is not.
+#[test]
+fn nothing_is_reached_after_mprotect() {
+    stop_everywhere(|world| {
+        map(world);
+        let reader = program(world, 1, |world| {
+            let _either = world.space.fault(&world.lab.vm, AT, vm::Access::Read);
+        });
+        let protector = program(world, 2, |world| {
+            let vm = &world.lab.vm;
+            let done = world.space.protect(vm, AT, 2 * PAGE, MapProt::empty());
+            assert_eq!(done, Ok(()));
+        });
+        join([reader, protector]);
+        world.unreachable(1, Access::Read);
+        world.unreachable_at(AT + PAGE, 1, Access::Read);
+    });
+}
+
+/// Neither does one for a write give the mapping a layer.
+#[test]
+fn no_layer_is_made_for_a_write_that_is_refused() {
+    stop_everywhere(|world| {
+        map(world);
+        let writer = program(world, 1, |world| {
+            let _either = world.space.fault(&world.lab.vm, AT, vm::Access::Write);
+        });
+        let protector = program(world, 2, |world| {
+            let vm = &world.lab.vm;
+            let done = world.space.protect(vm, AT, 2 * PAGE, MapProt::READ);
+            assert_eq!(done, Ok(()));
+        });
+        join([writer, protector]);
+        let mut depth = 0;
+        world.space.for_each_entry(0, &mut |entry| {
+            depth = entry.depth;
+            true
+        });
+        assert!([0, 2].contains(&depth), "{depth} layers: one, and no copy");
+    });
+}

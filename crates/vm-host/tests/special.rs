@@ -272,6 +272,66 @@ fn others_read_and_write_it() {
     program.run(|p| assert_eq!(p.read(AT), Ok(100), "the copy is discarded"));
 }
 
+/// As on Linux: what changes nothing, and mlock, may name a part; and it is never locked.
+#[test]
+fn what_changes_nothing_may_name_a_part() {
+    let lab = Lab::new();
+    let program = lab.program();
+    let (vm, space) = (&lab.vm, &program.space);
+    let below = MapArgs::anon(PAGE, MapProt::READ).at(AT - PAGE);
+    space.map(vm, &below).unwrap();
+    let rights = MapProt::READ | MapProt::EXEC;
+    for (from, len) in [
+        (AT, PAGE),
+        (AT + PAGE, PAGE),
+        (AT + PAGE, 2 * PAGE),
+        (AT - PAGE, 2 * PAGE),
+        (AT, LEN),
+    ] {
+        assert!(space.mark_locked(vm, from, len, true).is_ok());
+        assert_eq!(space.advise(vm, from, len, Advice::DoFork), Ok(()));
+        let refused = space.advise(vm, from, len, Advice::DontNeed).is_err();
+        assert_eq!(refused, from < AT, "a locked page is kept");
+        assert!(space.mark_locked(vm, from, len, false).is_ok());
+    }
+    assert_eq!(space.protect(vm, AT + PAGE, PAGE, rights), Ok(()));
+    assert_eq!(
+        space.protect(vm, AT + PAGE, PAGE, MapProt::READ),
+        Err(VmError::Invalid)
+    );
+    assert_eq!(
+        space.advise(vm, AT, LEN, Advice::DoDump),
+        Err(VmError::Invalid)
+    );
+    space.mark_locked(vm, AT - PAGE, PAGE + LEN, true).unwrap();
+    let locked = space.usage(vm).locked;
+    assert_eq!(locked, 1, "only the page below");
+}
+
+/// A scan of its page is as harmless as of any other, when some mappings show it and others have it as a layer.
+#[test]
+fn scans_find_what_has_a_layer() {
+    let lab = Lab::new();
+    let (vm, page) = (
+        &lab.vm,
+        lab.vm.special().unwrap().lookup(&ksync::pin(), 1).unwrap(),
+    );
+    let (a, b) = (lab.program(), lab.program());
+    for p in [&a, &b] {
+        p.run(|p| assert_eq!(p.read(AT + PAGE), Ok(101)));
+    }
+    vm.chaos_scan(page);
+    lab.protect(&a, MapProt::all());
+    a.run(|p| p.write(AT, 1).unwrap());
+    vm.chaos_scan(page);
+    let child = a.fork().unwrap();
+    child.run(|p| assert_eq!(p.read(AT + PAGE), Ok(101)));
+    vm.chaos_scan(page);
+    for p in [&a, &b, &child] {
+        p.run(|p| assert_eq!(p.read(AT + PAGE), Ok(101)));
+    }
+}
+
 /// Three CPUs read, while the mapping gets its layer and a page its copy: none sees the page without a store that it has seen.
 #[test]
 fn readers_on_other_cpus_see_the_first_write() {

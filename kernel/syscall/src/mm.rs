@@ -611,7 +611,8 @@ pub(super) fn is_unfit(raw: u32, entry: &EntryInfo) -> bool {
         nr::MADV_COLD | nr::MADV_PAGEOUT => is_locked(entry) || is(EntryFlags::DEVICE),
         nr::MADV_WIPEONFORK => is_shared,
         nr::MADV_DONTNEED => is_locked(entry) || is(EntryFlags::DEVICE),
-        nr::MADV_DONTNEED_LOCKED | nr::MADV_DOFORK | nr::MADV_DODUMP => is(EntryFlags::DEVICE),
+        nr::MADV_DONTNEED_LOCKED | nr::MADV_DOFORK => is(EntryFlags::DEVICE),
+        nr::MADV_DODUMP => is(EntryFlags::DEVICE) || is(EntryFlags::SPECIAL),
         nr::MADV_FREE => is_locked(entry) || is_shared,
         _ => false,
     }

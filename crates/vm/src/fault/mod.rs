@@ -138,7 +138,7 @@ impl Space {
             }
             // What follows may sleep.
             vm.rmap.end(guard);
-            if self.go_on(vm, pin, va, step)? {
+            if self.go_on(vm, pin, (va, access), step)? {
                 return Ok(());
             }
         }
@@ -152,7 +152,7 @@ impl Space {
         &self,
         vm: &Vm<M>,
         pin: CpuPin,
-        va: u64,
+        (va, access): (u64, Access),
         step: Step,
     ) -> Result<bool, FaultError> {
         match step {
@@ -177,12 +177,12 @@ impl Space {
             Step::Slow(Slow::Leaf) => {
                 drop(pin);
                 let (pin, step) = self.fill_leaf(vm, va);
-                return self.go_on(vm, pin, va, step);
+                return self.go_on(vm, pin, (va, access), step);
             }
             Step::Slow(Slow::ReadSpecial) => {
                 drop(pin);
-                let (pin, step) = self.read_special(vm, va);
-                return self.go_on(vm, pin, va, step);
+                let (pin, step) = self.read_special(vm, va, access);
+                return self.go_on(vm, pin, (va, access), step);
             }
             Step::Slow(what) => {
                 drop(pin);

@@ -1,7 +1,7 @@
 //! The part of faults that needs the map's lock.
 
 use super::superpage::{BLOCK_BYTES, has_block, wants};
-use super::{FaultError, Slow};
+use super::{Access, FaultError, Slow, allows};
 use crate::alloc::NoMemory;
 use crate::backing::{Backing, Chain, LONGEST, Relation};
 use crate::map::{EntryFlags, Extent, GUARD_GAP, MapEntry};
@@ -25,8 +25,11 @@ impl Space {
         match what {
             // Another thread was faster; or served elsewhere.
             Slow::GrowDown | Slow::Leaf | Slow::ReadSpecial => {}
-            Slow::MakeObject if entry.shown_special(vm).is_some() => {
-                self.attach_special(vm, &mut map, &entry)?;
+            // The entry may be another one than when the fault began.
+            Slow::MakeObject if entry.is_special() => {
+                if allows(entry.prot(), Access::Write) {
+                    self.attach_special(vm, &mut map, &entry)?;
+                }
             }
             Slow::MakeObject => self.make_object(vm, &entry)?,
             Slow::Shadow => {

@@ -2,7 +2,7 @@
 
 use ksync::CpuPin;
 
-use super::{FaultError, Step};
+use super::{Access, FaultError, Step, allows};
 use crate::map::{Extent, MapEntry, Prot};
 use crate::object::Object;
 use crate::page::PAGE_SIZE;
@@ -16,14 +16,19 @@ impl Space {
     /// pin that it was taken under. Sleeping context.
     #[cold]
     #[inline(never)]
-    pub(super) fn read_special<M: Machine>(&self, vm: &Vm<M>, va: u64) -> (CpuPin, Step) {
+    pub(super) fn read_special<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        va: u64,
+        access: Access,
+    ) -> (CpuPin, Step) {
         let guard = vm.rmap.begin(self.pmap());
         // Unmanaged leaves are not listed.
         let prepared = vm.rmap.prepare(vm, guard, self.pmap(), 0);
         let pin = ksync::pin();
         let step = match prepared {
             Ok((guard, ticket)) => {
-                let step = self.enter_special(vm, &pin, &ticket, va);
+                let step = self.enter_special(vm, &pin, ticket, va, access);
                 vm.rmap.end(guard);
                 step
             }
@@ -37,8 +42,9 @@ impl Space {
         &self,
         vm: &Vm<M>,
         pin: &CpuPin,
-        ticket: &Ticket<'_>,
+        ticket: Ticket<'_>,
         va: u64,
+        access: Access,
     ) -> Step {
         let Some(entry) = self.find(pin, va) else {
             return Step::Again;
@@ -46,13 +52,15 @@ impl Space {
         let state = entry.state();
         // The state was read first: if it stays, so does what the entry shows.
         let check = || entry.state() == state;
-        let Some(object) = entry.shown_special(vm).filter(|_| !state.is_dead()) else {
+        // The entry may be another one than when the fault began.
+        let fits = !state.is_dead() && allows(entry.prot(), access);
+        let Some(object) = entry.shown_special(vm).filter(|_| fits) else {
             return Step::Again;
         };
         let Some(leaf) = special_leaf(pin, object, entry, va) else {
             return Step::Fail(FaultError::Bus);
         };
-        match self.pmap().enter_over(vm, pin, ticket, va, leaf, check) {
+        match self.pmap().enter_over(vm, pin, &ticket, va, leaf, check) {
             Ok(_) => {}
             Err(EnterError::NoTable(why)) => return Step::Fail(why.into()),
             Err(EnterError::Blocked(blocked)) => return Step::Blocked(blocked),
@@ -65,7 +73,7 @@ impl Space {
         for other in (start..end).step_by(PAGE_SIZE).filter(|&at| at != va) {
             let entered = special_leaf(pin, object, entry, other).is_some_and(|leaf| {
                 let pmap = self.pmap();
-                pmap.enter_new(vm, pin, ticket, other, leaf, check).is_ok()
+                pmap.enter_new(vm, pin, &ticket, other, leaf, check).is_ok()
             });
             vm.stats.get(pin).around.add(u64::from(entered));
         }

@@ -99,6 +99,10 @@ impl Space {
             {
                 return Err(VmError::Invalid);
             }
+            // So is what the kernel has made.
+            Advice::DoDump if self.has_any(&map, (start, end), EntryFlags::SPECIAL) => {
+                return Err(VmError::Invalid);
+            }
             _ => {
                 if let Some((clear, set)) = flag_change(advice)
                     && start < end
@@ -323,8 +327,8 @@ impl Space {
         object.release(vm);
     }
 
-    /// Restores the contents that a range had when it was mapped: zeroes, or the file. Shared mappings keep theirs. The only
-    /// error is `NoMemory`, with nothing changed.
+    /// Restores the contents that a range had when it was mapped: zeroes, or the file. Shared mappings keep theirs. On an
+    /// error, `NoMemory` or, for a part of a special mapping, `Invalid`, nothing has changed.
     pub(super) fn replace_fresh<M: Machine>(
         &self,
         vm: &Vm<M>,

@@ -53,7 +53,8 @@ impl<M: Machine> Vm<M> {
         let _all = self.rmap.scan(object, &[page], &mut |_, pmap, va| {
             let entry = pmap.lookup(self, &ksync::pin(), va);
             assert!(
-                entry.is_none_or(|pte| pte.pfn() != pfn),
+                // A special mapping's entries are unmanaged, and stay.
+                entry.is_none_or(|pte| pte.pfn() != pfn || !pte.is_managed()),
                 "{pfn:?} is still mapped at {va:#x} after its removal"
             );
             Visit::Keep

@@ -8,6 +8,7 @@ use ksync::MutexGuard;
 use rust_alloc::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
+use super::special::never_locked;
 use super::{Space, VmError};
 use crate::backing::{Chain, LONGEST};
 use crate::map::{EntryArgs, EntryFlags, Extent, MAX_ENTRIES, MapEntry, MapLock, Prot, Tree};
@@ -518,20 +519,30 @@ impl Space {
     /// Replaces each part of an entry in the range by one with the protection and flags that `change` returns; skips gaps,
     /// and leaves the page tables to the caller. Returns the accesses that all parts now allow.
     ///
+    /// A special mapping is never locked, as in Linux; and where nothing changes, a part of one may be named.
+    ///
     /// # Errors
     /// As for [`cut`](Locked::cut); nothing has changed then.
     pub(super) fn change<M: Machine>(
         map: &mut Locked<'_>,
         vm: &Vm<M>,
-        (start, end): (u64, u64),
+        range: (u64, u64),
         change: impl Fn(EntryArgs) -> EntryArgs,
     ) -> Result<Prot, VmError> {
+        let change = |args| never_locked(change(args));
         let mut kept = Prot::all();
-        let edit = map.cut(vm, (start, end), |entry, args| {
+        let mut replaced = |entry: &Arc<MapEntry>, args| {
             let new = change(args);
             kept &= new.prot;
             Some(entry.part(new))
-        })?;
+        };
+        let edit = match map.cut(vm, range, &mut replaced) {
+            Err(VmError::Invalid) => {
+                let whole = map.with_whole_specials(range, &change);
+                map.cut(vm, whole.ok_or(VmError::Invalid)?, &mut replaced)?
+            }
+            edit => edit?,
+        };
         map.commit(vm, &edit.old, edit.new);
         for entry in &edit.old {
             entry.end_shared(vm);

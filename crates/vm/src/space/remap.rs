@@ -67,10 +67,13 @@ impl Space {
         if !map.covers(args.old, old_end) {
             return Err(VmError::NotMapped);
         }
-        let whole = EntryFlags::DEVICE | EntryFlags::SPECIAL;
-        if (new_len > old_len || args.keep_old) && self.has_any(&map, (args.old, old_end), whole) {
-            // As in Linux: what a driver or the kernel has mapped is neither extended nor left behind.
-            let grows = new_len > old_len;
+        let (special, grows) = (EntryFlags::SPECIAL, new_len > old_len);
+        let kept = match grows || args.keep_old {
+            true => special | EntryFlags::DEVICE,
+            false => special,
+        };
+        if (args.keep_old || new_len != old_len) && self.has_any(&map, (args.old, old_end), kept) {
+            // As in Linux: what a driver or the kernel has mapped is neither extended nor left behind, and the latter not cut.
             return Err(if grows {
                 VmError::NotMapped
             } else {

@@ -18,7 +18,7 @@ use super::Space;
 use super::edit::Locked;
 use crate::alloc::NoMemory;
 use crate::backing::{Backing, Chain, Relation};
-use crate::map::{EntryFlags, Extent, MapEntry};
+use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
 use crate::object::ObjectRef;
 use crate::page::{PAGE_SHIFT, PAGE_SIZE};
 use crate::{Machine, Vm};
@@ -70,6 +70,37 @@ impl MapEntry {
     /// The index in the special object of the page at `va`, for an entry that shows it.
     pub(crate) fn special_index(&self, va: u64) -> u32 {
         ((va - self.start()) >> PAGE_SHIFT) as u32
+    }
+}
+
+/// What is to become of an entry, but that a special one is not locked.
+pub(super) fn never_locked(args: EntryArgs) -> EntryArgs {
+    let special = args.flags.contains(EntryFlags::SPECIAL);
+    let flags = match special {
+        true => args.flags.difference(EntryFlags::LOCKED),
+        false => args.flags,
+    };
+    EntryArgs { flags, ..args }
+}
+
+impl Locked<'_> {
+    /// The range with all of the special mappings of which it names a part, if there are any, and `change` changes none of them.
+    pub(super) fn with_whole_specials(
+        &self,
+        range: (u64, u64),
+        change: &impl Fn(EntryArgs) -> EntryArgs,
+    ) -> Option<(u64, u64)> {
+        let mut whole = range;
+        for at in [range.0, range.1 - 1] {
+            let Some(entry) = self.find(at).filter(|entry| entry.is_special()) else {
+                continue;
+            };
+            if change(entry.args()) != entry.args() {
+                return None;
+            }
+            whole = (whole.0.min(entry.start()), whole.1.max(entry.end()));
+        }
+        (whole != range).then_some(whole)
     }
 }
 
