@@ -39,12 +39,30 @@ pub enum Charge {
     SharedPages,
     /// Those of them that are locked (SHM_LOCK).
     LockedPages,
+    /// Inotify instances.
+    Notifiers,
+    /// Inodes that these watch.
+    Marks,
 }
 
 /// How far a CPU's balance may change before the common word is updated; memory has no limit.
-const BATCHES: [i64; KINDS] = [8, i64::MAX, 1 << 16, 64, 64, 64, 64, 64, 1 << 14, 64, 8];
+const BATCHES: [i64; KINDS] = [
+    8,
+    i64::MAX,
+    1 << 16,
+    64,
+    64,
+    64,
+    64,
+    64,
+    1 << 14,
+    64,
+    8,
+    8,
+    64,
+];
 /// The last kind says how many there are.
-const KINDS: usize = Charge::LockedPages as usize + 1;
+const KINDS: usize = Charge::Marks as usize + 1;
 
 /// An account.
 pub struct Account {

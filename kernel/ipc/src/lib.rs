@@ -1,4 +1,4 @@
-//! Files that report events: [`epoll`], [`timerfd`], [`signalfd`], [`pidfd`]; the signals that owners of files get: [`owner`]; and System V objects:
+//! Files that report events: [`epoll`], [`inotify`], [`timerfd`], [`signalfd`], [`pidfd`]; the signals that owners of files get: [`owner`]; and System V objects:
 //! [`sysv`].
 
 #![no_std]
@@ -6,6 +6,7 @@
 extern crate alloc;
 
 pub mod epoll;
+pub mod inotify;
 mod listeners;
 mod numbers;
 #[cfg(target_os = "none")]
@@ -21,6 +22,7 @@ pub mod timerfd;
 /// Sets the crate up. Called once, at boot, after the files.
 pub fn init(ncpus: usize) {
     epoll::init(ncpus);
+    inotify::init();
     timerfd::init(ncpus);
     sysv::init();
     #[cfg(target_os = "none")]

@@ -7,6 +7,7 @@ use task::current::current;
 use vfs::fdtable::NR_OPEN;
 use vfs::file::{File, FileRef, Kind, Whence, o};
 use vfs::inode::Node;
+use vfs::notify::event::ev;
 use vfs::rights::owns;
 use vfs::{open, regular};
 
@@ -348,6 +349,7 @@ fn ftruncate(a: &mut Args) -> Result<u64, Errno> {
         Node::Dir(_) => return Err(Errno::EISDIR),
         _ => return Err(Errno::EINVAL),
     }
+    f.tell(ev::MODIFY);
     Ok(0)
 }
 
@@ -383,6 +385,7 @@ fn fallocate(a: &mut Args) -> Result<u64, Errno> {
     match &inode.node {
         Node::File(_) => {
             regular::allocate(inode, how, offset as u64, len as u64)?;
+            f.tell(ev::MODIFY);
             Ok(0)
         }
         Node::Fifo(_) => Err(Errno::ESPIPE),

@@ -32,6 +32,7 @@ mod fsutil;
 mod futex;
 mod handles;
 mod ids;
+mod inotify;
 mod ioctl;
 mod klog;
 mod lock;
@@ -80,6 +81,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     futex::HANDLERS,
     handles::HANDLERS,
     ids::HANDLERS,
+    inotify::HANDLERS,
     ioctl::HANDLERS,
     klog::HANDLERS,
     lock::HANDLERS,

@@ -9,6 +9,8 @@ use vfs::attr::{Nanos, now};
 use vfs::dynamic::{Dynamic, Text};
 use vfs::error::FsError;
 use vfs::inode::{Node, mode};
+use vfs::notify::event::ev;
+use vfs::notify::told;
 use vfs::open::{self, writable_dir};
 use vfs::place::{Path, flag as mount};
 use vfs::rename::{self, RenameMode, Side};
@@ -113,6 +115,7 @@ fn set_mode(place: Option<&Path>, perm: u32) -> Result<u64, Errno> {
     };
     writable_dir(place)?;
     setattr::chmod(&Caller::now().cred, &place.dentry.inode, perm)?;
+    told::tell(&place.dentry, ev::ATTRIB, false);
     Ok(0)
 }
 
@@ -129,7 +132,11 @@ fn set_owner(place: Option<&Path>, uid: u32, gid: u32) -> Result<u64, Errno> {
     writable_dir(place)?;
     let given = |id: u32| (id != u32::MAX).then_some(id);
     let cred = Caller::now().cred;
-    setattr::chown(&cred, &place.dentry.inode, given(uid), given(gid))?;
+    let (uid, gid) = (given(uid), given(gid));
+    setattr::chown(&cred, &place.dentry.inode, uid, gid)?;
+    if uid.is_some() || gid.is_some() {
+        told::tell(&place.dentry, ev::ATTRIB, false);
+    }
     Ok(0)
 }
 
@@ -189,6 +196,13 @@ fn set_times(place: &Path, stamps: [Stamp; 2]) -> Result<u64, Errno> {
         Stamp::At(t) => Some(t),
     });
     inode.set_times(a, m);
+    // As in Linux, to set one of the times looks like an access, or a write.
+    let what = match (a, m) {
+        (Some(_), Some(_)) => ev::ATTRIB,
+        (Some(_), None) => ev::ACCESS,
+        (None, _) => ev::MODIFY,
+    };
+    told::tell(&place.dentry, what, false);
     Ok(0)
 }
 

@@ -9,6 +9,7 @@ use proc::signal::{self, sig};
 use task::current::current;
 use vfs::error::FsError;
 use vfs::file::{File, FileRef, Kind, Whence, o};
+use vfs::notify::event::ev;
 use vfs::pipe::PipeEnd;
 use vfs::{pipe, regular};
 
@@ -44,22 +45,14 @@ fn copy(
     while done < count {
         let want = STEP.min(count - done);
         let mut buf = IoBuf::Fill(&mut page[..want]);
-        let got = match *from {
-            Some(pos) => input.read_at(&mut buf, pos),
-            None => input.read(&mut buf),
-        };
-        let got = match got {
+        let got = match input.read_untold(&mut buf, *from) {
             Ok(0) => break,
             Ok(n) => n,
             Err(e) if done == 0 => return Err(e),
             Err(_) => break,
         };
         let mut buf = IoBuf::Drain(&page[..got]);
-        let put = match *to {
-            Some(pos) => output.write_at(&mut buf, pos),
-            None => output.write(&mut buf),
-        };
-        let put = match put {
+        let put = match output.write_untold(&mut buf, *to, false) {
             Ok(n) => n,
             Err(e) => {
                 unread(input, from.is_none(), got);
@@ -84,6 +77,10 @@ fn copy(
         if current().signal_pending() {
             break;
         }
+    }
+    if done > 0 {
+        input.tell(ev::ACCESS);
+        output.tell(ev::MODIFY);
     }
     Ok(done)
 }

@@ -35,6 +35,28 @@ impl Inode {
         }
     }
 
+    /// Undoes [`Inode::open_data`] with the same `what`. Frees the pages, and ends the watches, if neither a name nor an open file is
+    /// left; mappings keep the pages longer. Takes the data lock. Called with preemption on.
+    pub fn close_data(&self, object: ObjectRef, what: Use) {
+        if let Node::File(data) = &self.node {
+            let mut data = data.lock();
+            data.opens -= 1;
+            match what {
+                Use::Read => {}
+                Use::Write => data.writers -= 1,
+                Use::Run => data.runners -= 1,
+            }
+            let last = data.opens == 0 && self.nlink() == 0;
+            let own = if last { data.object.take() } else { None };
+            drop(data);
+            release(own);
+            if last {
+                self.end_watches_if_gone();
+            }
+        }
+        release(Some(object));
+    }
+
     /// Whether the file, which the caller has opened for execution, has been executed often and has a name. If so, the count
     /// begins again. Takes the data lock.
     pub fn is_run_often(&self) -> bool {
@@ -55,7 +77,7 @@ impl Inode {
     }
 
     /// Called after a name has been removed: takes the file out of the exec cache and, if it has no name and is not open,
-    /// frees its pages. So this is done by the caller that removed the name, and not while an epoch frees what was retired.
+    /// frees its pages, and ends its watches. So this is done by the caller that removed the name, and not while an epoch frees what was retired.
     /// Takes the data lock. Called with preemption on; sleeps if the file is in the exec cache.
     pub fn unlinked(&self) {
         if let Node::File(data) = &self.node {
@@ -73,6 +95,20 @@ impl Inode {
             let own = unused.then(|| data.object.take()).flatten();
             drop(data);
             release(own);
+            if unused {
+                self.end_watches_if_gone();
+            }
+        }
+    }
+
+    /// Whether the file has neither a name nor an open file: the latter counts for regular files alone. Takes the data lock.
+    pub fn is_gone(&self) -> bool {
+        match &self.node {
+            Node::File(data) => {
+                let data = data.lock();
+                data.opens == 0 && self.nlink() == 0
+            }
+            _ => self.nlink() == 0,
         }
     }
 

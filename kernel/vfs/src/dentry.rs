@@ -22,6 +22,7 @@ use super::backlog::{AT_ONCE, Backlog};
 use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::name_hash::name_hash;
+use super::notify::event::ev;
 use super::table::{NameTable, Named};
 
 ksync::lock_class!(pub DirLock, "directory", rank = 44);
@@ -80,6 +81,8 @@ const DEAD: u32 = 1;
 /// Flag: a file system is mounted on the dentry. A dentry in a directory never gets both flags: a removal fails because of
 /// this one, and a mount because of the other.
 const MOUNTPOINT: u32 = 2;
+/// Flag: the directory that holds the name is [watched](super::notify), or was. Set and cleared under that directory's lock.
+const IN_WATCHED: u32 = 4;
 
 /// A name of an inode.
 pub struct Dentry {
@@ -164,6 +167,7 @@ impl Dentry {
         let place = Place::new(Some(parent.clone()), name, name_charge(payer, name));
         let pin = ksync::pin();
         self.place.replace(epoch(), &pin, Some(place));
+        self.note_watched_in(&parent.inode);
         if moves {
             MOVES.fetch_add(1, Ordering::Release);
         }
@@ -198,6 +202,39 @@ impl Dentry {
     /// Records that no file system is mounted on the dentry any more. The caller holds the mount table's lock.
     pub fn clear_mountpoint(&self) {
         self.flags.fetch_and(!MOUNTPOINT, Ordering::Release);
+    }
+
+    /// Whether the file or the directory that holds the name may be watched: for an operation on the file by this name.
+    #[inline]
+    pub fn may_be_watched(&self) -> bool {
+        self.is_in_watched() || self.inode.is_watched()
+    }
+
+    /// Whether the directory that holds the name is watched, or was.
+    #[inline]
+    pub(super) fn is_in_watched(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & IN_WATCHED != 0
+    }
+
+    /// Records that the name is in `dir`, in case that is watched. The caller holds the lock of that directory, or nobody else
+    /// knows the dentry yet.
+    pub(super) fn note_watched_in(&self, dir: &Inode) {
+        if dir.is_watched() && !self.is_in_watched() {
+            self.flags.fetch_or(IN_WATCHED, Ordering::Relaxed);
+        }
+    }
+
+    /// Records that the directory `dir` is watched no more, if it still holds the name. Tries for its lock; without it nothing is
+    /// changed.
+    pub(super) fn forget_watched(&self, dir: &Arc<Dentry>) {
+        let Some(_list) = dir.inode.dir().ok().and_then(|d| d.list.try_lock()) else {
+            return;
+        };
+        let pin = ksync::pin();
+        let is_in = self.parent(&pin).is_some_and(|up| Arc::ptr_eq(up, dir));
+        if is_in && !dir.inode.is_watched() {
+            self.flags.fetch_and(!IN_WATCHED, Ordering::Relaxed);
+        }
     }
 
     /// Sets `flag`, in one step with a test that `other` is not set. Returns whether it was not.
@@ -360,12 +397,16 @@ impl Dir {
         let inode = make()?;
         let is_dir = inode.is_dir();
         let dentry = Dentry::new(Some(this.clone()), name, inode, payer);
+        dentry.note_watched_in(&this.inode);
         self.table.insert(&dentry)?;
         list.add(dentry.clone());
         if is_dir {
             this.inode.add_links(1);
         }
         this.inode.touch_mtime();
+        // A new file has no watches; one that gets another name may.
+        dentry.inode.tell(ev::ATTRIB);
+        this.inode.tell_of_name(ev::CREATE, name, &dentry.inode, 0);
         Ok(dentry)
     }
 
@@ -393,7 +434,31 @@ impl Dir {
             this.inode.drop_links(1);
         }
         this.inode.touch_mtime();
+        if !dentry.inode.is_dir() {
+            dentry.inode.tell(ev::ATTRIB);
+        }
+        dentry.inode.end_watches_if_gone();
+        this.inode.tell_of_name(ev::DELETE, name, &dentry.inode, 0);
         Ok(dentry)
+    }
+
+    /// Records in each dentry that this directory is watched. It was when the call began. Takes the directory's lock for some
+    /// dentries at a time. Sleeps.
+    pub(super) fn note_watched(&self) {
+        let mut from = 0;
+        loop {
+            let list = self.list.lock();
+            let mut count = 0;
+            for (cookie, dentry) in list.entries.range(from..).take(STEPS) {
+                if !dentry.is_in_watched() {
+                    dentry.flags.fetch_or(IN_WATCHED, Ordering::Relaxed);
+                }
+                (from, count) = (cookie + 1, count + 1);
+            }
+            if count < STEPS {
+                return;
+            }
+        }
     }
 
     /// Takes one dentry out of the directory, and returns it, for the teardown of a file system; `None` if the directory is

@@ -10,6 +10,7 @@ use super::dynamic::{Dynamic, Entry};
 use super::error::{FsError, Result};
 use super::file::{File, FileOps};
 use super::inode::{Node, mode};
+use super::notify::event::ev;
 use super::opened::DirFile;
 use super::place::Path;
 
@@ -107,6 +108,7 @@ pub fn read_entries(file: &File, buf: &mut IoBuf, pack: Pack) -> Result<usize> {
         if let Node::Dir(_) = path.dentry.inode.node {
             file.accessed();
         }
+        file.tell(ev::ACCESS);
         match (out.done, out.error, more) {
             (0, Some(e), _) => Err(e),
             (0, None, Err(e)) => Err(e),

@@ -12,6 +12,7 @@ use super::exec_cache::{self, CachedExe};
 use super::file::{File, FileRef, Kind, o};
 use super::inode::{Node, Use, mode};
 use super::lost::{Unused, until_used};
+use super::notify::event::ev;
 use super::opened::Regular;
 use super::place::{Path, flag};
 use super::rights::permitted;
@@ -50,10 +51,14 @@ impl ExecFile {
             let found = fs
                 .walk(&cred)
                 .resolve(path, Want::FOLLOW, |pin, mount, dentry| {
-                    exec_cache::find(pin, mount, dentry).ok_or_else(|| Path {
-                        mount: mount.clone(),
-                        dentry: dentry.clone(),
-                    })
+                    // A watch is told when each process opens it, and when the last one ends.
+                    let cached = exec_cache::find(pin, mount, dentry);
+                    cached
+                        .filter(|_| !dentry.may_be_watched())
+                        .ok_or_else(|| Path {
+                            mount: mount.clone(),
+                            dentry: dentry.clone(),
+                        })
                 })?;
             match found {
                 Ok(text) => {
@@ -84,9 +89,10 @@ impl ExecFile {
         }
         mem::admit_process().map_err(|_| FsError::NoMemory)?;
         let data = Regular::open(inode, Use::Run).map_err(|e| Unused::because(inode, e))?;
-        let often = inode.is_run_often();
+        let often = inode.is_run_often() && !path.dentry.may_be_watched();
         // Charged to no user, because a cached file outlives the process that executed it first.
         let file = File::open_for_all(Some(path), Kind::Regular(data), o::RDONLY);
+        file.tell(ev::OPEN);
         Ok(ExecFile(if often {
             Handle::Cached(exec_cache::keep(file))
         } else {

@@ -25,6 +25,8 @@ use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::kept::Kept;
 use super::lock::{self, LockSlot};
+use super::notify::event::ev;
+use super::notify::told;
 use super::opened::{DirFile, Regular};
 use super::pipe::end::PipeEnd;
 use super::place::{Path, flag};
@@ -382,13 +384,55 @@ impl File {
         ptr::from_ref(self).addr() as u64
     }
 
+    /// Tells the watches what has happened through this open file, unless it is one of `O_PATH`. No spin lock is held.
+    #[inline]
+    pub fn tell(&self, what: u32) {
+        if let Some(path) = &self.path
+            && path.dentry.may_be_watched()
+            && !self.is_place()
+        {
+            told::tell(&path.dentry, what, true);
+        }
+    }
+
     /// Reads at the position, and moves it behind what was read. Holds the position's lock meanwhile; a file without positions,
     /// such as a pipe, is read without it. Fails with `BadFd` unless it was opened for reading.
     pub fn read(&self, buf: &mut IoBuf) -> Result<usize> {
+        let n = self.read_untold(buf, None)?;
+        self.tell_read(n, buf);
+        Ok(n)
+    }
+
+    /// Reads at `pos`; the file's position stays, and its lock is not taken. Fails with `BadFd` or `NotSeekable`.
+    pub fn read_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        let n = self.read_untold(buf, Some(pos))?;
+        self.tell_read(n, buf);
+        Ok(n)
+    }
+
+    /// As in Linux, a read of a vector counts even if there was nothing to read.
+    #[inline]
+    fn tell_read(&self, n: usize, buf: &IoBuf) {
+        if n > 0 || matches!(buf, IoBuf::Vector { .. }) {
+            self.tell(ev::ACCESS);
+        }
+    }
+
+    /// As [`read_at`](Self::read_at), or [`read`](Self::read) if there is no position, but watches are not told: for one of several
+    /// steps of a call, which tells them at its end.
+    #[inline]
+    pub fn read_untold(&self, buf: &mut IoBuf, pos: Option<u64>) -> Result<usize> {
         if !self.readable() {
             return Err(FsError::BadFd);
         }
         let ops = self.ops();
+        if let Some(pos) = pos {
+            if !ops.seekable() {
+                return Err(FsError::NotSeekable);
+            }
+            check_end(pos, buf)?;
+            return ops.read(self, buf, pos);
+        }
         if !ops.seekable() {
             return ops.read(self, buf, 0);
         }
@@ -402,76 +446,68 @@ impl File {
     /// Writes at the position, or at the end of the file with `O_APPEND`, and moves the position. Holds the position's lock
     /// meanwhile, if the file has positions.
     pub fn write(&self, buf: &mut IoBuf) -> Result<usize> {
-        self.write_or_append(buf, false)
+        self.write_or_append(buf, None, false)
     }
 
     /// Writes at the end of the file, and moves the position behind what was written.
     pub fn append(&self, buf: &mut IoBuf) -> Result<usize> {
-        self.write_or_append(buf, true)
+        self.write_or_append(buf, None, true)
     }
 
-    /// Writes at the position of the file, or at its end if it `append`s or the flag O_APPEND is set, and moves the position behind
-    /// what was written. A file without positions, such as a pipe, is written without their lock, under which writers may sleep.
-    /// Fails with `BadFd` unless it was opened for writing.
+    /// Writes at `pos`, or at the end of the file with `O_APPEND`; the file's position stays.
+    pub fn write_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        self.write_or_append(buf, Some(pos), false)
+    }
+
+    /// Writes at the end of the file; the file's position stays. `pos` must be a valid position; a file that has no end is
+    /// written at it.
+    pub fn append_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        self.write_or_append(buf, Some(pos), true)
+    }
+
     #[inline]
-    fn write_or_append(&self, buf: &mut IoBuf, append: bool) -> Result<usize> {
+    fn write_or_append(&self, buf: &mut IoBuf, pos: Option<u64>, append: bool) -> Result<usize> {
+        let n = self.write_untold(buf, pos, append)?;
+        if n > 0 {
+            self.tell(ev::MODIFY);
+        }
+        Ok(n)
+    }
+
+    /// Writes at `pos`, or else at the position of the file, which moves behind what was written; or at the file's end if it
+    /// `append`s or the flag O_APPEND is set. The position's lock is taken for the file's own position alone. A file without
+    /// positions, such as a pipe, is written without it: writers may sleep. Fails with `BadFd` unless it was opened for writing, and
+    /// with `NotSeekable` for a position of a file without them. Watches are not told, as in [`read_untold`](Self::read_untold).
+    #[inline]
+    pub fn write_untold(&self, buf: &mut IoBuf, pos: Option<u64>, append: bool) -> Result<usize> {
         if !self.writable() {
             return Err(FsError::BadFd);
         }
         let ops = self.ops();
+        let append = append || self.appends();
+        if let Some(pos) = pos {
+            if !ops.seekable() {
+                return Err(FsError::NotSeekable);
+            }
+            check_end(pos, buf)?;
+            return match append {
+                true => ops.append(self, buf, pos).map(|(n, _)| n),
+                false => ops.write(self, buf, pos),
+            };
+        }
         if !ops.seekable() {
             return ops.write(self, buf, 0);
         }
         let mut pos = self.pos.lock();
         check_end(*pos, buf)?;
         let n;
-        if append || self.appends() {
+        if append {
             (n, *pos) = ops.append(self, buf, *pos)?;
         } else {
             n = ops.write(self, buf, *pos)?;
             *pos += n as u64;
         }
         Ok(n)
-    }
-
-    /// Reads at `pos`; the file's position stays, and its lock is not taken. Fails with `BadFd` or `NotSeekable`.
-    pub fn read_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
-        if !self.readable() {
-            return Err(FsError::BadFd);
-        }
-        if !self.ops().seekable() {
-            return Err(FsError::NotSeekable);
-        }
-        check_end(pos, buf)?;
-        self.ops().read(self, buf, pos)
-    }
-
-    /// Writes at `pos`, or at the end of the file with `O_APPEND`; the file's position stays.
-    pub fn write_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
-        self.write_or_append_at(buf, pos, false)
-    }
-
-    /// Writes at the end of the file; the file's position stays. `pos` must be a valid position; a file that has no end is
-    /// written at it.
-    pub fn append_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize> {
-        self.write_or_append_at(buf, pos, true)
-    }
-
-    /// As [`write_at`](Self::write_at) or [`append_at`](Self::append_at). Does not take the position's lock. Fails with `BadFd`
-    /// or `NotSeekable`.
-    fn write_or_append_at(&self, buf: &mut IoBuf, pos: u64, append: bool) -> Result<usize> {
-        if !self.writable() {
-            return Err(FsError::BadFd);
-        }
-        if !self.ops().seekable() {
-            return Err(FsError::NotSeekable);
-        }
-        check_end(pos, buf)?;
-        if append || self.appends() {
-            let (n, _) = self.ops().append(self, buf, pos)?;
-            return Ok(n);
-        }
-        self.ops().write(self, buf, pos)
     }
 
     /// Moves the position, and returns it. Takes its lock. A file that seeks in vain stays where it is, and returns 0.
@@ -545,6 +581,10 @@ fn check_end(pos: u64, buf: &IoBuf) -> Result<()> {
 
 impl Drop for File {
     fn drop(&mut self) {
+        self.tell(match self.writable() {
+            true => ev::CLOSE_WRITE,
+            false => ev::CLOSE_NOWRITE,
+        });
         self.watchers.tell();
         if let Some(signals) = self.signals.take() {
             signals.closed();

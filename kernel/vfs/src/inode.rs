@@ -42,7 +42,12 @@ pub mod mode {
     pub const SGID: u32 = 0o2000;
     pub const STICKY: u32 = 0o1000;
     pub const PERM: u32 = 0o7777;
+    /// All bits of `st_mode`.
+    pub const ALL: u32 = 0xffff;
 }
+
+/// In the word of the mode, beside the bits of `st_mode`: the inode is [watched](super::notify).
+const WATCHED: u32 = 1 << 16;
 
 /// Seals of F_ADD_SEALS, without their prefix `F_SEAL_`; the names are those of fcntl(2).
 #[expect(missing_docs, reason = "Linux's names: seals of a file")]
@@ -67,7 +72,7 @@ pub struct Data {
     /// How often the file is open or kept.
     pub(super) opens: u32,
     /// How often the file is open for writing, and for execution; one of the two is 0.
-    writers: u32,
+    pub(super) writers: u32,
     pub(super) runners: u32,
     /// Executions since the file was last [cached](super::exec_cache).
     pub(super) runs: u32,
@@ -184,7 +189,7 @@ pub struct Inode {
     pub ino: u64,
     /// Device number of the file system. Constant.
     pub dev: u64,
-    /// Type bits (constant) and permission bits. Atomic.
+    /// Type bits (constant), permission bits, and `WATCHED`. Atomic.
     mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
@@ -285,7 +290,22 @@ impl Inode {
 
     /// Type and permission bits.
     pub fn mode(&self) -> u32 {
-        self.mode.load(Ordering::Relaxed)
+        self.mode.load(Ordering::Relaxed) & mode::ALL
+    }
+
+    /// Whether there is a watch of the inode. The word is that of the mode, which every use of a file reads.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.mode.load(Ordering::Relaxed) & WATCHED != 0
+    }
+
+    /// Records whether there is one. Called under the lock by which watches are added and removed.
+    pub(super) fn note_watched(&self, watched: bool) {
+        if watched {
+            self.mode.fetch_or(WATCHED, Ordering::Relaxed);
+        } else {
+            self.mode.fetch_and(!WATCHED, Ordering::Relaxed);
+        }
     }
 
     /// The type bits.
@@ -399,8 +419,8 @@ impl Inode {
 
     /// Replaces the permission bits, and sets the time of change.
     pub fn set_permissions(&self, perm: u32) {
-        let fmt = self.kind();
-        self.mode.store(fmt | perm & mode::PERM, Ordering::Relaxed);
+        let change = |old: u32| Some(old & !mode::PERM | perm & mode::PERM);
+        let _ = (self.mode).fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         self.touch_ctime();
     }
 
@@ -542,25 +562,6 @@ impl Inode {
         }
         data.opens += 1;
         Ok(object)
-    }
-
-    /// Undoes [`Inode::open_data`] with the same `what`. Frees the pages if neither a name nor an open file is left; mappings
-    /// keep them longer. Takes the data lock. Called with preemption on.
-    pub fn close_data(&self, object: ObjectRef, what: Use) {
-        if let Node::File(data) = &self.node {
-            let mut data = data.lock();
-            data.opens -= 1;
-            match what {
-                Use::Read => {}
-                Use::Write => data.writers -= 1,
-                Use::Run => data.runners -= 1,
-            }
-            let last = data.opens == 0 && self.nlink() == 0;
-            let own = if last { data.object.take() } else { None };
-            drop(data);
-            release(own);
-        }
-        release(Some(object));
     }
 
     /// Frees the pages of a regular file whose file system is being freed. Returns false, and does nothing, if there may be

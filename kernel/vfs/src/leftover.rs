@@ -1,4 +1,5 @@
-//! What takes too long to free at once: chains of removed directories, whole file systems, and files that were mounted.
+//! What takes too long to free at once: chains of removed directories, whole file systems, files that were mounted, and watches of
+//! file systems that are gone.
 //!
 //! Guarantee: dropping the last reference to a dentry or to a file system takes a bounded time. It may happen anywhere, and
 //! often happens with preemption off, after a grace period. Mechanism: what is left after some steps, or at the first regular
@@ -6,6 +7,7 @@
 
 use ksync::Mutex;
 
+use super::notify::table;
 use super::{dentry, place, superblock};
 
 ksync::lock_class!(pub FinishLock, "freeing leftovers", rank = 39);
@@ -20,7 +22,11 @@ hal::machine_static! {
 pub fn finish() -> bool {
     let _alone = FINISH.lock();
     let mut any = false;
-    while dentry::finish_chains() | superblock::finish_trees() | place::finish_files() {
+    while dentry::finish_chains()
+        | superblock::finish_trees()
+        | place::finish_files()
+        | table::finish_unmounted()
+    {
         any = true;
     }
     any

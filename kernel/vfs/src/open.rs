@@ -16,6 +16,8 @@ use super::file::{File, FileRef, Kind, o};
 use super::inode::{Inode, Node, Use, mode};
 use super::kept::Kept;
 use super::lost::{Unused, until_used};
+use super::notify::event::ev;
+use super::notify::told;
 use super::opened::{DirFile, Regular};
 use super::pipe::open::{open_fifo, reopen};
 use super::pipe::state::Pipe;
@@ -59,6 +61,19 @@ pub type Ready<'a> = &'a dyn Fn() -> Result<()>;
 /// # Errors
 /// Those of open(2), and of `ready`.
 pub fn open(walk: &Walk, text: &[u8], flags: u32, new: NewMode, ready: Ready) -> Result<FileRef> {
+    let file = open_untold(walk, text, flags, new, ready)?;
+    file.tell(ev::OPEN);
+    Ok(file)
+}
+
+/// As [`open`]; nobody is told that the file is open.
+fn open_untold(
+    walk: &Walk,
+    text: &[u8],
+    flags: u32,
+    new: NewMode,
+    ready: Ready,
+) -> Result<FileRef> {
     if flags & CHANGING != 0 {
         admit()?;
     }
@@ -99,7 +114,9 @@ pub fn truncate(walk: &Walk, text: &[u8], size: u64) -> Result<()> {
         if !matches!(inode.node, Node::File(_)) {
             return Err(FsError::Invalid.into());
         }
-        regular::truncate(inode, size, false).map_err(|e| Unused::because(inode, e))
+        regular::truncate(inode, size, false).map_err(|e| Unused::because(inode, e))?;
+        told::tell(&place.dentry, ev::MODIFY, false);
+        Ok(())
     })
 }
 
@@ -135,6 +152,7 @@ fn open_checked(walk: &Walk, path: Path, flags: u32, ready: Ready) -> Result<Fil
     }
     if flags & o::TRUNC != 0 && inode.kind() == mode::REG && matches!(inode.node, Node::File(_)) {
         regular::truncate(inode, 0, true).map_err(|e| Unused::because(inode, e))?;
+        told::tell(&path.dentry, ev::MODIFY, false);
     }
     open_place(path, flags, ready)
 }

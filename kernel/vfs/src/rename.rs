@@ -8,6 +8,7 @@ use super::dentry::{Dentry, Dir, DirList, name_is_gone, retire_target};
 use super::error::{FsError, Result};
 use super::inode::Inode;
 use super::name_hash::name_hash;
+use super::notify::event::ev;
 use super::table::Named;
 
 ksync::lock_class!(pub RenameLock, "directory renames", rank = 43);
@@ -152,7 +153,10 @@ impl Rename<'_> {
                 self.to_dir.table.reserve(name_hash(self.to.name))?;
                 dst.as_ref().map_or(Ok(()), retire_target)?;
                 self.shift(&src, dst.as_ref());
-                dst.iter().for_each(|dst| name_is_gone(dst));
+                if let Some(dst) = &dst {
+                    name_is_gone(dst);
+                    dst.inode.end_watches_if_gone();
+                }
                 Ok(dst)
             }
         }
@@ -268,6 +272,17 @@ impl Rename<'_> {
         src.inode.touch_ctime();
         from.touch_mtime();
         to.touch_mtime();
+        self.tell_move(src, dst);
+    }
+
+    /// Tells that `src` has its new name, in place of `replaced`.
+    fn tell_move(&self, src: &Dentry, replaced: Option<&Arc<Dentry>>) {
+        let (from, to) = (&self.from.dir.inode, &self.to.dir.inode);
+        tell_names((from, self.from.name), (to, self.to.name), &src.inode);
+        if let Some(replaced) = replaced {
+            replaced.inode.tell(ev::ATTRIB);
+        }
+        src.inode.tell(ev::MOVE_SELF);
     }
 
     /// Swaps the two names. Cannot fail.
@@ -302,5 +317,15 @@ impl Rename<'_> {
         dst.inode.touch_ctime();
         from.touch_mtime();
         to.touch_mtime();
+        self.tell_move(src, None);
+        tell_names((to, self.to.name), (from, self.from.name), &dst.inode);
+        dst.inode.tell(ev::MOVE_SELF);
     }
+}
+
+/// Tells the two directories that a name has left the one and come to the other.
+fn tell_names(from: (&Inode, &[u8]), to: (&Inode, &[u8]), file: &Inode) {
+    let cookie = from.0.new_cookie(to.0);
+    from.0.tell_of_name(ev::MOVED_FROM, from.1, file, cookie);
+    to.0.tell_of_name(ev::MOVED_TO, to.1, file, cookie);
 }

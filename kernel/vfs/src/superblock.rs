@@ -6,6 +6,7 @@ use vm::Quota;
 
 use super::backlog::{AT_ONCE, Backlog};
 use super::dentry::Dentry;
+use super::notify::table;
 use super::quota;
 
 /// The types of file systems.
@@ -84,6 +85,7 @@ impl Super {
 
 impl Drop for Super {
     fn drop(&mut self) {
+        table::unmounted(self.dev);
         let mut tree = Tree {
             root: self.root.clone(),
             at: self.root.clone(),

@@ -258,6 +258,7 @@ pub fn create_unlisted(
     inode.set_nameless(!exclusive);
     let dentry = Dentry::new(Some(dir.dentry.clone()), shown, inode, cred.payer);
     dentry.bury();
+    dentry.note_watched_in(parent);
     Ok(Path {
         mount: dir.mount.clone(),
         dentry,

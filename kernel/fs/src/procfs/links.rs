@@ -179,7 +179,7 @@ impl DynLink for FdLink {
             None => {
                 let ino = file.attr()?.ino;
                 match file.ops().label() {
-                    whole if whole.ends_with(']') => put!(out, "{whole}"),
+                    whole if !whole.ends_with(':') => put!(out, "{whole}"),
                     kind => put!(out, "{kind}[{ino}]"),
                 }
                 Ok(())

@@ -63,6 +63,8 @@ impl DynFile for Accounts {
                 ipc,
                 shared,
                 locked,
+                notifiers,
+                marks,
             ] = [
                 Charge::Threads,
                 Charge::Memory,
@@ -75,9 +77,11 @@ impl DynFile for Accounts {
                 Charge::Ipc,
                 Charge::SharedPages,
                 Charge::LockedPages,
+                Charge::Notifiers,
+                Charge::Marks,
             ]
             .map(|what| a.held(what));
-            let files = names + pipe_pages + locks + in_flight + watches;
+            let files = names + pipe_pages + locks + in_flight + watches + notifiers + marks;
             let used = threads + memory + files + signals + ipc + shared + locked;
             if used != 0 && self.only.is_none_or(|uid| uid == a.uid()) {
                 put!(out, "user={} threads={threads} memory={memory}", a.uid());
@@ -86,7 +90,8 @@ impl DynFile for Accounts {
                     " names={names} pipe_pages={pipe_pages} locks={locks} signals={signals}"
                 );
                 put!(out, " in_flight={in_flight} watches={watches} ipc={ipc}");
-                put!(out, " shared_pages={shared} locked_pages={locked}\n");
+                put!(out, " shared_pages={shared} locked_pages={locked}");
+                put!(out, " notifiers={notifiers} marks={marks}\n");
             }
         });
         Ok(())

@@ -3,8 +3,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cred::Cap;
-use ipc::epoll;
 use ipc::sysv::{msg, registry, sem, shm};
+use ipc::{epoll, inotify};
 use ksync::Once;
 use proc::uts;
 use task::current::current;
@@ -26,6 +26,7 @@ pub const ROOT: Tree = &[
 
 const FS: Tree = &[
     ("epoll", Fixed::Dir(EPOLL)),
+    ("inotify", Fixed::Dir(INOTIFY)),
     ("file-max", Fixed::File(|t| line(t, i64::MAX as u64))),
     ("nr_open", Fixed::File(|t| line(t, vfs::fdtable::NR_OPEN))),
     ("pipe-max-size", Fixed::Setting(pipe_max, set_pipe_max)),
@@ -81,6 +82,30 @@ const EPOLL: Tree = &[(
     ),
 )];
 
+const INOTIFY: Tree = &[
+    (
+        "max_queued_events",
+        Fixed::Setting(
+            |t| line(t, inotify::MAX_EVENTS.load(Ordering::Relaxed)),
+            |data| set_int(&inotify::MAX_EVENTS, data),
+        ),
+    ),
+    (
+        "max_user_instances",
+        Fixed::Setting(
+            |t| line(t, inotify::MAX_INSTANCES.load(Ordering::Relaxed)),
+            |data| set_int(&inotify::MAX_INSTANCES, data),
+        ),
+    ),
+    (
+        "max_user_watches",
+        Fixed::Setting(
+            |t| line(t, inotify::MAX_WATCHES.load(Ordering::Relaxed)),
+            |data| set_int(&inotify::MAX_WATCHES, data),
+        ),
+    ),
+];
+
 const KERNEL: Tree = &[
     ("cap_last_cap", Fixed::File(|t| line(t, 40))),
     ("core_pattern", Fixed::File(|t| text(t, "core"))),
@@ -95,14 +120,14 @@ const KERNEL: Tree = &[
         "msgmax",
         Fixed::Setting(
             |t| line(t, msg::MAX_MESSAGE.load(Ordering::Relaxed)),
-            |data| set_bytes(&msg::MAX_MESSAGE, data),
+            |data| set_int(&msg::MAX_MESSAGE, data),
         ),
     ),
     (
         "msgmnb",
         Fixed::Setting(
             |t| line(t, msg::MAX_BYTES.load(Ordering::Relaxed)),
-            |data| set_bytes(&msg::MAX_BYTES, data),
+            |data| set_int(&msg::MAX_BYTES, data),
         ),
     ),
     (
@@ -222,8 +247,8 @@ fn set_objects(value: &AtomicU64, data: &[u8]) -> Result<()> {
     set(value, data)
 }
 
-/// Sets a limit on bytes of messages. Fails with `Invalid` for what is no positive int.
-fn set_bytes(value: &AtomicU64, data: &[u8]) -> Result<()> {
+/// Sets a limit. Fails with `Invalid` for what is no positive int.
+fn set_int(value: &AtomicU64, data: &[u8]) -> Result<()> {
     if parse(data)? > i32::MAX as u64 {
         return Err(FsError::Invalid);
     }
