@@ -22,6 +22,7 @@ mod files;
 mod futex;
 mod inet;
 mod inet_calls;
+mod inotify;
 mod jobs;
 mod leaving;
 mod limits;
@@ -34,6 +35,7 @@ mod msg;
 mod names;
 mod netlink;
 mod netlink_calls;
+mod notes;
 mod owners;
 mod peers;
 mod pidfd;
@@ -78,6 +80,7 @@ const SUBJECTS: &[&[Test]] = &[
     events::TESTS,
     fdinfo::TESTS,
     files::TESTS,
+    inotify::TESTS,
     accounts::TESTS,
     affinity::TESTS,
     births::TESTS,
