@@ -294,7 +294,10 @@ fn a_full_queue_says_so_once_and_goes_on() {
         }
         let lost = event(-1, ev::Q_OVERFLOW, "");
         let first = ["a", "b", "c"].map(|name| event(wd, ev::CREATE, name));
-        assert_eq!(events(&n), [first.as_slice(), &[lost.clone()]].concat());
+        assert_eq!(
+            events(&n),
+            [first.as_slice(), std::slice::from_ref(&lost)].concat()
+        );
         calls.create("/f").unwrap();
         remove(&n, wd).unwrap();
         assert_eq!(
