@@ -1,4 +1,4 @@
-//! `hoard pipes|fifos|texts|files|places|locks|names|signals|drained`: four programs of user 1000 make the kernel allocate as much as
+//! `hoard pipes|fifos|texts|files|places|locks|names|signals|drained|events`: four programs of user 1000 make the kernel allocate as much as
 //! it permits, for objects of one kind, while root has more memory of its own than any of them. Then root allocates
 //! more.
 //!
@@ -158,6 +158,25 @@ fn names(at: &str) -> (usize, Errno) {
         }
     }
     unreachable!("there is an end of all names")
+}
+
+/// Fills the queues of as many inotify instances as it may have with events of long names.
+fn events(at: &str) -> (usize, Errno) {
+    let files = ["a", "b"].map(|letter| text(&format!("{at}/{}", letter.repeat(200))));
+    let _ = sys::call(libc::SYS_mkdir, &[text(at), 0o700]);
+    for file in files {
+        let mode = u64::from(libc::S_IFREG | 0o600);
+        let _ = sys::call(libc::SYS_mknod, &[file, mode, 0]);
+    }
+    let (had, errno) = opens(|| {
+        let fd = sys::call(libc::SYS_inotify_init1, &[0])?;
+        let mask = u64::from(libc::IN_ATTRIB);
+        sys::call(libc::SYS_inotify_add_watch, &[fd, text(at), mask])
+    });
+    for turn in 0..16384 {
+        let _ = sys::call(libc::SYS_chmod, &[files[turn % 2], 0o600]);
+    }
+    (had, errno)
 }
 
 /// Sleeps until a signal comes.
@@ -321,6 +340,7 @@ fn fill(what: &str, at: &str) -> ! {
             "mappings" => mappings(),
             "polls" => polls(),
             "tables" => tables(),
+            "events" => events(at),
             "threads" => threads(),
             _ => names(at),
         };
