@@ -77,8 +77,8 @@ impl Inode {
     }
 
     /// Called after a name has been removed: takes the file out of the exec cache and, if it has no name and is not open,
-    /// frees its pages, and ends its watches. So this is done by the caller that removed the name, and not while an epoch frees what was retired.
-    /// Takes the data lock. Called with preemption on; sleeps if the file is in the exec cache.
+    /// frees its pages, and ends its watches. So this is done by the caller that removed the name, and not while an epoch frees what
+    /// was retired. Takes the data lock. Called with preemption on; sleeps if the file is in the exec cache.
     pub fn unlinked(&self) {
         if let Node::File(data) = &self.node {
             if data.lock().runners > 0 {
@@ -116,6 +116,7 @@ impl Inode {
     pub fn take_back_name(&self) {
         self.drop_name();
         self.unlinked();
+        self.end_watches_if_gone();
     }
 }
 
