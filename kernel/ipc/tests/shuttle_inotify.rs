@@ -245,6 +245,25 @@ fn a_watch_that_ends_is_not_changed() {
     });
 }
 
+/// A watch whose end was read is another one when its inode is watched again.
+#[test]
+fn a_watch_whose_end_was_read_is_not_returned() {
+    everywhere(|| {
+        on(2, || {
+            let calls = Calls::of_root();
+            calls.create("/f").unwrap();
+            let n = instance();
+            let first = add(&n, "/f", ev::OPEN).unwrap();
+            let removes = n.clone();
+            spawn(None, move || remove(&removes, first).unwrap());
+            let ended = !events(&n).is_empty();
+            let second = add(&n, "/f", ev::OPEN).unwrap();
+            assert!(!ended || second != first);
+            wait_for_ends(1);
+        });
+    });
+}
+
 /// Names change on two CPUs: a program that follows the events has the names that are there.
 #[test]
 fn events_of_names_come_in_the_order_of_the_changes() {
