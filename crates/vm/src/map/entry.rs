@@ -96,6 +96,14 @@ impl EntryArgs {
         self.flags.contains(EntryFlags::GROWSDOWN) || self.flags.contains(EntryFlags::STACK)
     }
 
+    /// The same, but that a special mapping is not locked.
+    pub(crate) fn special_unlocked(mut self) -> EntryArgs {
+        if self.flags.contains(EntryFlags::SPECIAL) {
+            self.flags = self.flags.difference(EntryFlags::LOCKED);
+        }
+        self
+    }
+
     /// Whether its pages count as data if they are writable: RLIMIT_DATA's measure.
     pub fn may_be_data(&self) -> bool {
         !self.is_stack() && !self.flags.contains(EntryFlags::SHARED)

@@ -8,7 +8,6 @@ use ksync::MutexGuard;
 use rust_alloc::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
-use super::special::never_locked;
 use super::{Space, VmError};
 use crate::backing::{Chain, LONGEST};
 use crate::map::{EntryArgs, EntryFlags, Extent, MAX_ENTRIES, MapEntry, MapLock, Prot, Tree};
@@ -529,7 +528,7 @@ impl Space {
         range: (u64, u64),
         change: impl Fn(EntryArgs) -> EntryArgs,
     ) -> Result<Prot, VmError> {
-        let change = |args| never_locked(change(args));
+        let change = |args| change(args).special_unlocked();
         let mut kept = Prot::all();
         let mut replaced = |entry: &Arc<MapEntry>, args| {
             let new = change(args);

@@ -73,16 +73,6 @@ impl MapEntry {
     }
 }
 
-/// What is to become of an entry, but that a special one is not locked.
-pub(super) fn never_locked(args: EntryArgs) -> EntryArgs {
-    let special = args.flags.contains(EntryFlags::SPECIAL);
-    let flags = match special {
-        true => args.flags.difference(EntryFlags::LOCKED),
-        false => args.flags,
-    };
-    EntryArgs { flags, ..args }
-}
-
 impl Locked<'_> {
     /// The range with all of the special mappings of which it names a part, if there are any, and `change` changes none of them.
     pub(super) fn with_whole_specials(
