@@ -88,21 +88,29 @@ impl<W: Word, const N: usize> Stack<W, N> {
         true
     }
 
-    /// Moves the oldest values to `to`, as many as fit; returns them. The newest values fill the gap, in their order:
-    /// moving all the remaining ones down would cost more than a warm cache gains.
+    /// Moves the oldest values to `to`, as many as fit; returns them. As for [`give_oldest`](Self::give_oldest).
     pub(crate) fn take_oldest<'a>(&self, to: &'a mut [W::Value]) -> &'a [W::Value] {
+        let taken = self.give_oldest(to.len(), |oldest| {
+            for (to, slot) in to.iter_mut().zip(oldest) {
+                *to = slot.get();
+            }
+        });
+        &to[..taken]
+    }
+
+    /// Passes the oldest values, at most `most`, to `f`, which does not use the stack, and removes them; returns their number. The
+    /// newest values fill the gap, in their order: moving all the remaining ones down would cost more than a warm cache gains.
+    pub(crate) fn give_oldest(&self, most: usize, f: impl FnOnce(&[W])) -> usize {
         let len = self.len();
-        let taken = len.min(to.len());
-        for (to, slot) in to.iter_mut().zip(&self.slots[..taken]) {
-            *to = slot.get();
-        }
+        let taken = len.min(most);
+        f(&self.slots[..taken]);
         let left = len - taken;
         let movers = left.min(taken);
         for at in 0..movers {
             self.slots[at].put(self.slots[len - movers + at].get());
         }
         self.set_len(left);
-        &to[..taken]
+        taken
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = W::Value> {

@@ -4,7 +4,7 @@
 //! nothing is stored in the slab, so that objects carry no header, freed memory is not written, and a double free is
 //! noticed. The number of objects in use is stored in the page's wire count, as they wire the run.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use super::class::{Class, Spacing};
 use crate::page::{PAGE_SIZE, Page, PageArray, PageList, Pfn, SLAB_WORDS};
@@ -94,7 +94,7 @@ impl Depot {
         pages: PageArray,
         class: Class,
         (slab, page, base): (Pfn, &Page, usize),
-        objects: &[*mut u8],
+        objects: &[AtomicPtr<u8>],
     ) -> (usize, Option<Pfn>) {
         let order = page.order();
         let freed = unclaim(page, class.spacing(), (base, PAGE_SIZE << order), objects);
@@ -161,12 +161,12 @@ fn unclaim(
     page: &Page,
     spacing: Spacing,
     (base, bytes): (usize, usize),
-    objects: &[*mut u8],
+    objects: &[AtomicPtr<u8>],
 ) -> usize {
     let mut done = 0;
     // One round for each word.
     while let Some(object) = objects.get(done) {
-        let offset = object.addr().wrapping_sub(base);
+        let offset = object.load(Relaxed).addr().wrapping_sub(base);
         if offset >= bytes {
             break;
         }
@@ -174,7 +174,7 @@ fn unclaim(
         let (at, mut freed) = (place / 32, 1u32.rotate_left(place));
         done += 1;
         while let Some(object) = objects.get(done) {
-            let offset = object.addr().wrapping_sub(base);
+            let offset = object.load(Relaxed).addr().wrapping_sub(base);
             if offset >= bytes {
                 break;
             }

@@ -25,6 +25,7 @@ use core::ops::Deref;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed};
 use rust_alloc::boxed::Box;
+use smallvec::SmallVec;
 
 use ksync::{CpuPin, Padded, PerCpu, Spin, pin};
 
@@ -183,9 +184,9 @@ impl Slab {
         for class in Class::all() {
             let stack = &cache.stacks[class.index()];
             while stack.len() != 0 {
-                let mut objects = [ptr::null_mut(); BURST];
-                let objects = stack.take_oldest(&mut objects);
-                self.put(machine, frames, pin, class, objects);
+                stack.give_oldest(BURST, |oldest| {
+                    self.put(machine, frames, pin, class, oldest);
+                });
             }
         }
         for depot in &self.depots {
@@ -264,9 +265,9 @@ impl Slab {
         object: *mut u8,
     ) {
         let stack = &self.cpus.get(pin).stacks[class.index()];
-        let mut oldest = [ptr::null_mut(); BURST];
-        let oldest = stack.take_oldest(&mut oldest[..class.burst()]);
-        self.put(machine, frames, pin, class, oldest);
+        stack.give_oldest(class.burst(), |oldest| {
+            self.put(machine, frames, pin, class, oldest);
+        });
         let pushed = stack.push(object, class.cached());
         debug_assert!(pushed);
     }
@@ -278,33 +279,31 @@ impl Slab {
         frames: &PageAllocator,
         pin: &CpuPin,
         class: Class,
-        objects: &[*mut u8],
+        objects: &[AtomicPtr<u8>],
     ) {
         let pages = frames.pages();
         let mut rest = objects;
-        while let Some(&first) = rest.first() {
-            let (mut slab, mut page) = slab_of(machine, pages, class, first);
+        while let Some(first) = rest.first() {
+            let (mut slab, mut page) = slab_of(machine, pages, class, first.load(Relaxed));
             let cpu = page.queue();
-            let mut surplus = [Pfn::NONE; BURST];
-            let mut surpluses = 0;
+            let mut surplus = SmallVec::<[Pfn; BURST]>::new();
             let mut depot = self.depot(usize::from(cpu), class).lock();
             loop {
                 // Objects freed in a row are often in one slab, which is looked up once for them.
                 let base = machine.frame(slab).as_ptr().addr();
                 let (put, unneeded) = depot.put(pages, class, (slab, page, base), rest);
                 if let Some(slab) = unneeded {
-                    surplus[surpluses] = slab;
-                    surpluses += 1;
+                    surplus.push(slab);
                 }
                 rest = &rest[put..];
-                let Some(&next) = rest.first() else { break };
-                (slab, page) = slab_of(machine, pages, class, next);
+                let Some(next) = rest.first() else { break };
+                (slab, page) = slab_of(machine, pages, class, next.load(Relaxed));
                 if page.queue() != cpu {
                     break;
                 }
             }
             drop(depot);
-            for &slab in &surplus[..surpluses] {
+            for &slab in &surplus {
                 release_slab(frames, pin, slab);
             }
         }
