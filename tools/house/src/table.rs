@@ -302,7 +302,6 @@ pub const LONG_FUNCTIONS: &[Entry] = &[
         80,
         "one check of arguments after another",
     ),
-    ("abifuzz.rs", "main", 90, "one option after another"),
 ];
 
 /// Words that a sentence about code should replace by its subject.
