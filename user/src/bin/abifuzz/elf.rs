@@ -1,11 +1,12 @@
 //! Damaged programs.
 
+use crate::live::Left;
 use crate::opens::open_some;
 use crate::random::Random;
 use user::sys;
 
 /// Executes `program` with a few of its bytes damaged, or truncated; the process is ended after a while in any case.
-pub fn damaged_program(seed: u64, program: &[u8], made: u64) -> ! {
+pub fn damaged_program(seed: u64, program: &[u8], left: Left) -> ! {
     let mut random = Random(seed);
     let me = std::process::id();
     let _ = sys::call(libc::SYS_setpgid, &[0, 0]);
@@ -31,7 +32,7 @@ pub fn damaged_program(seed: u64, program: &[u8], made: u64) -> ! {
     };
     let _ = sys::write(fd, &bytes);
     let _ = sys::close(fd);
-    sys::atomic(made).fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    left.count();
     let path = std::ffi::CString::new(file).expect("a path without a zero byte");
     let argv = [path.as_ptr(), std::ptr::null()];
     let _ = sys::call(

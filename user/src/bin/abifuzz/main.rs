@@ -5,22 +5,27 @@
 //! Mechanism: each round is a child that makes some thousands of calls in a directory and process group of its own; it
 //! may well destroy itself. Calls whose purpose is to change the whole machine are made as an unprivileged user, or
 //! left out. `--each` gives every system call a round of its own; `--elf` executes damaged programs instead; `--nobody`
-//! makes all calls as an unprivileged user, which leaves the machine usable for later programs.
+//! makes all calls as an unprivileged user, which leaves the machine usable for later programs. With `--live` a round opens
+//! objects of all kinds, and three of four calls are calls on such objects, with arguments that mean something.
 
 mod arena;
 mod calls;
 mod elf;
 mod health;
+mod live;
 mod opens;
 mod random;
+mod rows;
+mod shapes;
 
 use arena::PAGE;
 use calls::{AS_NOBODY, LAST, calls};
 use elf::damaged_program;
 use health::{PATIENCE, healthy_at_last, patient_fork};
+use live::Left;
 use user::sys;
 
-const USAGE: &str = "usage: abifuzz [--seed S] [--rounds N] [--round R] [--calls N] [--failalloc N] [--nobody] [--each] [--elf]";
+const USAGE: &str = "usage: abifuzz [--seed S] [--rounds N] [--round R] [--calls N] [--failalloc N] [--nobody] [--live] [--each] [--elf]";
 
 /// The unprivileged user.
 const NOBODY: u32 = 65534;
@@ -76,6 +81,8 @@ struct Options {
     programs: Vec<Vec<u8>>,
     fail_every: u64,
     nobody: bool,
+    /// Calls are made on live objects, with plausible structures.
+    live: bool,
 }
 
 impl Options {
@@ -89,6 +96,7 @@ impl Options {
             programs: Vec::new(),
             fail_every: 0,
             nobody: false,
+            live: false,
         };
         let mut args = std::env::args().skip(1);
         while let Some(arg) = args.next() {
@@ -113,6 +121,7 @@ impl Options {
         match arg {
             "--each" => (self.kind, self.rounds) = (Kind::Each, LAST),
             "--nobody" => self.nobody = true,
+            "--live" => self.live = true,
             "--elf" => {
                 let files = [
                     "/usr/bin/tiny-true",
@@ -129,7 +138,7 @@ impl Options {
     }
 
     /// The child of a round.
-    fn play(&self, round: u64, made: u64) -> ! {
+    fn play(&self, round: u64, left: Left) -> ! {
         let seed = self.seed.wrapping_mul(0x1_0000_0001).wrapping_add(round);
         let only = (self.kind == Kind::Each).then_some(round);
         let nobody = self.nobody || only.is_some_and(|nr| AS_NOBODY.contains(&(nr as i64)));
@@ -137,10 +146,10 @@ impl Options {
             sys::exit(1);
         }
         match self.kind {
-            Kind::Any | Kind::Each => calls(seed, self.count, only, made),
+            Kind::Any | Kind::Each => calls(seed, self.count, only, self.live, left),
             Kind::Elf => {
                 let which = round as usize % self.programs.len();
-                damaged_program(seed, &self.programs[which], made)
+                damaged_program(seed, &self.programs[which], left)
             }
         }
     }
@@ -157,13 +166,17 @@ fn main() {
         options.count
     );
     let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    let made = sys::mmap(0, PAGE, libc::PROT_READ | libc::PROT_WRITE, shared, -1, 0)
+    let page = sys::mmap(0, PAGE, libc::PROT_READ | libc::PROT_WRITE, shared, -1, 0)
         .expect("a shared page");
+    let left = Left(page);
     fail_allocations(options.fail_every);
     for round in first..first + rounds {
         match patient_fork() {
-            Ok(0) => options.play(round, made),
-            Ok(pid) => finish(pid),
+            Ok(0) => options.play(round, left),
+            Ok(pid) => {
+                finish(pid);
+                left.remove();
+            }
             Err(errno) => println!("abifuzz: fork: errno {errno}"),
         }
         if let Err(reason) = healthy_at_last() {
@@ -174,7 +187,7 @@ fn main() {
     fail_allocations(0);
     println!(
         "abifuzz: {} calls made, the kernel is well",
-        sys::peek64(made)
+        sys::peek64(page)
     );
     sys::exit(0)
 }
