@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use vm::object::ObjectRef;
 use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Source};
@@ -77,6 +77,15 @@ impl Lab {
                 Ok(done) => return done,
                 Err(why) => assert_eq!(why, NoMemory.into()),
             }
+            self.tick();
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for the other CPUs to leave, too. A CPU that went before would keep, or delay, the memory that others wait for.
+    fn leave(&self, left: &AtomicUsize) {
+        left.fetch_add(1, Relaxed);
+        while left.load(Relaxed) < CPUS {
             self.tick();
             std::thread::yield_now();
         }
@@ -338,9 +347,9 @@ fn readers_on_other_cpus_see_the_first_write() {
     let lab = Lab::new();
     for round in 0..if cfg!(miri) { 2 } else { 300 } {
         let program = lab.program();
-        let done = AtomicBool::new(false);
+        let (done, left) = (AtomicBool::new(false), AtomicUsize::new(0));
         std::thread::scope(|scope| {
-            let (lab, program, done) = (&lab, &program, &done);
+            let (lab, program, done, left) = (&lab, &program, &done, &left);
             for cpu in 1..CPUS {
                 scope.spawn(move || {
                     ksync::host::set_cpu(cpu);
@@ -359,6 +368,7 @@ fn readers_on_other_cpus_see_the_first_write() {
                         lab.tick();
                     }
                     program.unload();
+                    lab.leave(left);
                     lab.vm.epoch.offline(cpu);
                 });
             }
@@ -376,6 +386,7 @@ fn readers_on_other_cpus_see_the_first_write() {
             }
             done.store(true, Relaxed);
             program.unload();
+            lab.leave(left);
         });
     }
 }
