@@ -99,7 +99,7 @@ fn a_table_is_sent_as_it_is_received() {
         );
         let whole = kinds_of(ask(&socket(WHOLE), &all).expect("an answer"));
         let row = NEWROUTE;
-        assert_eq!(whole, [[row, row, row, row, DONE]]);
+        assert_eq!(whole, [vec![row; 4], vec![DONE]]);
         // Two rows of 60 bytes fit. The row of IPv6 is longer, and leaves no room for the end.
         let parts = kinds_of(ask(&socket(130), &all).expect("an answer"));
         assert_eq!(parts, [vec![row, row], vec![row], vec![row], vec![DONE]]);

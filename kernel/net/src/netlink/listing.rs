@@ -151,15 +151,17 @@ impl Listing {
                 .table
                 .row(done, &mut out, self.answer(self.chosen.rows));
             if !more {
+                // As in Linux 6.1 the end is alone: programs look for it in the first message of a datagram.
+                if before > 0 {
+                    return Ok((out, Some(done)));
+                }
                 self.end(&mut out, number, texts);
+                return Ok((out, None));
             }
             // A row that does not fit into a datagram of its own would end the answer: none is as long.
             if before > 0 && (out.bytes().len() > room || !out.fits()) {
                 out.truncate(before);
                 return Ok((out, Some(done)));
-            }
-            if !more {
-                return Ok((out, None));
             }
             done += 1;
         }

@@ -143,6 +143,7 @@ fn all_zero(bytes: &[u8]) -> bool {
 
 fn links(body: &[u8], family: u8, strict: bool) -> Result<Table, Refusal> {
     const MASTER: u16 = 10;
+    const NO_MASTER: u32 = u32::MAX;
     const LINKINFO: u16 = 18;
     const NETNS: u16 = 46;
     if strict {
@@ -157,7 +158,7 @@ fn links(body: &[u8], family: u8, strict: bool) -> Result<Table, Refusal> {
     }
     let master = word_attribute(body, LINK_HEAD, MASTER)?.unwrap_or(0);
     // No interface is part of a bridge, or of another one.
-    if family == BRIDGE || master != 0 {
+    if family == BRIDGE || ![0, NO_MASTER].contains(&master) {
         return Ok(Table::Empty);
     }
     let shown = match u16::from(family) {
@@ -295,13 +296,17 @@ fn link(out: &mut Writer, reply: Answer, body: &[u8], strict: bool) -> Result<()
     Ok(())
 }
 
-/// The bytes of an address of a family.
-fn ip(family: Family, data: &[u8]) -> Result<Ip, Refusal> {
+/// The bytes of an address of a family. One of IPv4 in the form of IPv6 is nobody's: `otherwise`.
+fn ip(family: Family, data: &[u8], otherwise: SocketError) -> Result<Ip, Refusal> {
     let ip = match family {
         Family::V4 => data.first_chunk().map(|&bytes| Ip::v4(bytes)),
         Family::V6 => data.first_chunk().map(|&bytes| Ip(bytes)),
     };
-    ip.ok_or(SocketError::OutOfRange.into())
+    match ip {
+        None => Err(SocketError::OutOfRange.into()),
+        Some(ip) if family == Family::V6 && ip.as_v4().is_some() => Err(otherwise.into()),
+        Some(ip) => Ok(ip),
+    }
 }
 
 /// An address of IPv6, by itself.
@@ -309,7 +314,8 @@ fn address(out: &mut Writer, reply: Answer, body: &[u8]) -> Result<(), Refusal> 
     const ADDRESS: u16 = 1;
     const LOCAL: u16 = 2;
     let data = attribute(body, ADDRESS_HEAD, LOCAL).or(attribute(body, ADDRESS_HEAD, ADDRESS));
-    let asked = ip(Family::V6, data.ok_or(NONSENSE)?)?;
+    let nobody = SocketError::NotAvailable;
+    let asked = ip(Family::V6, data.ok_or(NONSENSE)?, nobody)?;
     let found = interface::all().find_map(|interface| {
         let mut all = interface.addresses.iter();
         let prefix = all.find(|prefix| prefix.ip == asked)?;
@@ -349,8 +355,9 @@ fn way(out: &mut Writer, reply: Answer, body: &[u8], asker: Asker) -> Result<(),
     if attribute(body, ROUTE_HEAD, IIF).is_some() {
         return Err(UNSUPPORTED);
     }
-    let to = dst.map_or(Ok(family.any()), |data| ip(family, data))?;
-    let from = src.map(|data| ip(family, data)).transpose()?;
+    let read = |data| ip(family, data, SocketError::Unreachable);
+    let to = dst.map_or(Ok(family.any()), read)?;
+    let from = src.map(read).transpose()?;
     let from = from.filter(|ip| !ip.is_any());
     let out_of = word_attribute(body, ROUTE_HEAD, OIF)?.unwrap_or(0);
     if out_of != 0 && interface::by_index(out_of).is_none() {

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use cred::{Cap, MemoryCharge, Payer};
 use hal::uio::IoBuf;
-use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
+use ksync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use ksync::{Mutex, Spin};
 use proc::UserThreadExt;
 use task::current::current;
@@ -70,6 +70,8 @@ pub struct NetlinkSocket {
     inbox: Inbox,
     /// How much is in the inbox, as Linux counts it, and may be: SO_RCVBUF.
     account: Arc<Sent>,
+    /// Something was lost since the inbox was last seen empty: more is lost without a word. Atomic.
+    congested: AtomicBool,
     link: Spin<Link, LinkLock>,
     /// Held by one bind at a time.
     binding: Mutex<(), BindLock>,
@@ -119,6 +121,7 @@ impl NetlinkSocket {
             room,
             inbox: Inbox::packets(),
             account: Arc::new(Sent::new()),
+            congested: AtomicBool::new(false),
             link: Spin::new(Link::default()),
             binding: Mutex::new(()),
             listing: Mutex::new(None),
@@ -166,6 +169,9 @@ impl NetlinkSocket {
         if self.link.lock().to.port != 0 {
             return true;
         }
+        if self.congested.load(Relaxed) {
+            return false;
+        }
         let arrived = self.account.reserve(packets::cost(bytes.len())) && self.push(bytes).is_ok();
         if !arrived {
             self.lose();
@@ -180,10 +186,17 @@ impl NetlinkSocket {
         self.inbox.try_push(&mut Some(packet), 0, true).map(|_| ())
     }
 
-    /// Says that a datagram was lost.
+    /// Says that a datagram was lost: once, as in Linux, until the inbox is empty.
     fn lose(&self) {
-        if !self.settings.is_on(option::NO_ENOBUFS) {
+        if !self.settings.is_on(option::NO_ENOBUFS) && !self.congested.swap(true, Relaxed) {
             self.inbox.set_error(FsError::NoBuffers);
+        }
+    }
+
+    /// Lets datagrams in again, if those before the loss were received.
+    fn relieve(&self) {
+        if self.account.used() == 0 {
+            self.congested.store(false, Relaxed);
         }
     }
 
@@ -199,7 +212,9 @@ impl NetlinkSocket {
             uid,
             may_change,
         };
-        for request in message::requests(bytes) {
+        // There may be thousands.
+        let go_on = |_: &Request| !current().kill_pending();
+        for request in message::requests(bytes).take_while(go_on) {
             let result = self.perform(&request, asker);
             let asked = request.flags & flag::ACK != 0 && result != Ok(Performed::Begun);
             if asked || result.is_err() {
@@ -358,9 +373,7 @@ impl Socket for NetlinkSocket {
     fn bind(&self, address: &[u8]) -> Result<()> {
         let Endpoint { port, groups } = Endpoint::parse(address)?;
         self.take_port(Some(port))?;
-        if groups != 0 {
-            self.settings.set_first_groups(groups);
-        }
+        self.settings.set_first_groups(groups);
         Ok(())
     }
 
@@ -425,6 +438,7 @@ impl Socket for NetlinkSocket {
             peek: how.peek,
             ..Take::default()
         };
+        self.relieve();
         // What could not be sent for want of memory.
         if self.account.used() == 0 {
             self.go_on();
@@ -434,6 +448,7 @@ impl Socket for NetlinkSocket {
             None if how.nonblocking => return Err(FsError::WouldBlock.into()),
             None => wait::get(&self.inbox, buf, take, self.options.deadline(false))?,
         };
+        self.relieve();
         self.go_on();
         // All is from the kernel, and to no group.
         let mut notes = Vec::new();

@@ -95,11 +95,18 @@ fn take(shard: &mut Shard, key: usize) -> Option<Watched> {
 
 /// Ends all watches of an inode, because of `why`.
 pub fn end<T: Watchable>(inode: &T, why: u32) {
-    end_key(key(inode), why);
+    end_key(key(inode), why, None);
 }
 
-fn end_key(key: usize, why: u32) {
-    let watched = take(&mut shard(key).lock(), key);
+/// Ends all watches of the inode with that key, unless it is of another file system than `dev`: the one that was looked at may be gone, and
+/// its address another's.
+fn end_key(key: usize, why: u32, dev: Option<u64>) {
+    let watched = {
+        let mut shard = shard(key).lock();
+        let found = shard.get(&key);
+        let is = found.is_some_and(|watched| dev.is_none_or(|dev| watched.inode.dev() == dev));
+        is.then(|| take(&mut shard, key)).flatten()
+    };
     // One after the other, as they are freed.
     for watch in watched.into_iter().flat_map(|w| w.watches.into_values()) {
         watch.ended(why);
@@ -149,7 +156,7 @@ pub(crate) fn finish_unmounted() -> bool {
             let mut from = 0;
             while let Some((key, of_dev)) = step(shard, from, dev) {
                 if of_dev {
-                    end_key(key, ev::UNMOUNT);
+                    end_key(key, ev::UNMOUNT, Some(dev));
                 }
                 from = key + 1;
             }

@@ -14,6 +14,8 @@ const GETLINK: u16 = libc::RTM_GETLINK;
 const GETADDR: u16 = libc::RTM_GETADDR;
 const GETROUTE: u16 = libc::RTM_GETROUTE;
 const ERROR: u16 = libc::NLMSG_ERROR as u16;
+/// An address of IPv4 in the form of IPv6.
+const MAPPED: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 127, 0, 0, 1];
 const DONE: u16 = libc::NLMSG_DONE as u16;
 const MULTI: u16 = libc::NLM_F_MULTI as u16;
 const FILTERED: u16 = 0x20;
@@ -346,6 +348,7 @@ tests! { "netlink";
             (to(&[8; 4], 0), libc::ENETUNREACH),
             (to(&[255; 4], 0), libc::ENETUNREACH),
             (to(&[0x20; 16], 0), libc::ENETUNREACH),
+            (to(&MAPPED, 0), libc::ENETUNREACH),
             (route(V6, 0, [0; 3], 0), libc::ENETUNREACH),
             (by(9), libc::ENODEV),
             (to(&[127; 3], 0), libc::ERANGE),
