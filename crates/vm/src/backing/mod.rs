@@ -512,10 +512,7 @@ impl Backing {
     /// The last use detaches the layer. Else private memory's pages in `unreachable` are freed if no other mapping can see
     /// them, or left to a sweep. May wait for pages that are held busy.
     pub(crate) fn end_use<M: Machine>(&self, vm: &Vm<M>, unreachable: Option<(u64, u64)>) {
-        let uses = self.uses.load(Relaxed);
-        debug_assert!(uses > 0, "a layer is used once more than it was taken");
-        self.uses.store(uses - 1, Relaxed);
-        if uses == 1 {
+        if self.ends_last_use() {
             let left = self
                 .attachment
                 .detach(vm, &ksync::pin(), unreachable.is_some());
@@ -534,12 +531,18 @@ impl Backing {
 
     /// As [`end_use`](Self::end_use), where no range is unreachable. Returns what is left to do without a pin, if anything is.
     pub(crate) fn end_use_pinned<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin) -> Option<Remainder> {
+        self.ends_last_use()
+            .then(|| self.attachment.detach(vm, pin, false))
+            .flatten()
+    }
+
+    /// Counts one use less; returns whether it was the last. The map's lock is held.
+    #[inline(always)]
+    fn ends_last_use(&self) -> bool {
         let uses = self.uses.load(Relaxed);
         debug_assert!(uses > 0, "a layer is used once more than it was taken");
         self.uses.store(uses - 1, Relaxed);
-        (uses == 1)
-            .then(|| self.attachment.detach(vm, pin, false))
-            .flatten()
+        uses == 1
     }
 
     /// Records whether pages of the object may be unreachable, unless the layer is detached.
