@@ -156,6 +156,17 @@ fn the_second_watch_does_not_return_before_the_first_is_whole() {
     });
 }
 
+/// Watches `gone` while so many threads end it: the watch is told, and ends.
+fn ends_with(n: &FileRef, gone: &Arc<Inode>, ends: u32) {
+    let wish = Request::new(ev::DELETE_SELF).unwrap();
+    let wd = ipc::inotify::add(n, gone, wish).unwrap();
+    wait_for_ends(ends);
+    let told = [ev::DELETE_SELF, ev::IGNORED].map(|mask| event(wd, mask, ""));
+    assert_eq!(events(n), told);
+    assert_eq!(held(), (1, 0));
+    assert!(!gone.is_watched());
+}
+
 /// A watch begins while the last name goes, and while the last open file is closed: it ends by itself.
 #[test]
 fn a_watch_of_what_goes_meanwhile_ends() {
@@ -166,13 +177,7 @@ fn a_watch_of_what_goes_meanwhile_ends() {
         let n = instance();
         spawn(None, || Calls::of_root().unlink("/f").unwrap());
         spawn(None, move || drop(open));
-        let wish = Request::new(ev::DELETE_SELF).unwrap();
-        let wd = ipc::inotify::add(&n, &file, wish).unwrap();
-        wait_for_ends(2);
-        let gone = [ev::DELETE_SELF, ev::IGNORED].map(|mask| event(wd, mask, ""));
-        assert_eq!(events(&n), gone);
-        assert_eq!(held(), (1, 0));
-        assert!(!file.is_watched());
+        ends_with(&n, &file, 2);
     });
 }
 
@@ -185,13 +190,7 @@ fn a_watch_of_a_directory_that_goes_meanwhile_ends() {
             let dir = inode("/d");
             let n = instance();
             spawn(None, || Calls::of_root().rmdir("/d").unwrap());
-            let wish = Request::new(ev::DELETE_SELF).unwrap();
-            let wd = ipc::inotify::add(&n, &dir, wish).unwrap();
-            wait_for_ends(1);
-            let gone = [ev::DELETE_SELF, ev::IGNORED].map(|mask| event(wd, mask, ""));
-            assert_eq!(events(&n), gone);
-            assert_eq!(held(), (1, 0));
-            assert!(!dir.is_watched());
+            ends_with(&n, &dir, 1);
         });
     });
 }
