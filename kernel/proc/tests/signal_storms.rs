@@ -154,14 +154,17 @@ fn any_of(random: &mut Random, tids: &[AtomicU32]) -> Option<Arc<task::thread::T
     ids::find_thread(tids[random.below(tids.len())].load(SeqCst))
 }
 
-/// The state that a thread's handlers and calls keep, as another one sees it: whole.
-fn look_at_state(random: &mut Random, tids: &[AtomicU32]) {
+/// The state that calls keep for thread `n`: its alternate stack, which is its own, is one that it has set, and what
+/// restart_syscall(2) continues is whole as another thread sees it.
+fn look_at_state(n: usize, random: &mut Random, tids: &[AtomicU32]) {
+    let stack = current().altstack();
+    assert!(
+        stack == alternate(n, stack.flags) || stack.size == 0,
+        "{stack:?}"
+    );
     let Some(t) = any_of(random, tids) else {
         return;
     };
-    let stack = t.altstack();
-    let whole = (0..CPUS).any(|n| alternate(n, stack.flags) == stack);
-    assert!(whole || stack.size == 0, "{stack:?}");
     if let RestartBlock::Sleep { until, rem } = t.take_restart() {
         assert_eq!(until, rem);
     }
@@ -202,7 +205,7 @@ fn each_signal_to_threads_that_run_handlers_is_handled_once() {
                         current().set_altstack(alternate(n, flags));
                     }
                     1 => current().set_restart(RestartBlock::Sleep { until, rem: until }),
-                    2..4 => look_at_state(random, &*tids),
+                    2..4 => look_at_state(n, random, &*tids),
                     _ => {
                         let before = current().altstack();
                         let (one, handlers) = send_and_handle(random, &*tids, &mut frame);

@@ -2,6 +2,7 @@
 
 use ksync::atomic::Ordering;
 
+use task::current;
 use task::thread::{Thread, flag};
 
 use super::altstack::{AltStack, AltStackError};
@@ -13,7 +14,7 @@ use crate::UserThreadExt;
 
 /// What signals add to a thread.
 pub trait SignalExt {
-    /// The alternate stack of sigaltstack(2).
+    /// The alternate stack of sigaltstack(2). Called by the thread itself.
     fn altstack(&self) -> AltStack;
 
     /// Sets the alternate stack. Called by the thread itself.
@@ -51,6 +52,7 @@ pub trait SignalExt {
 
 impl SignalExt for Thread {
     fn altstack(&self) -> AltStack {
+        debug_assert!(core::ptr::eq(self, &*current()), "another thread's stack");
         self.user().altstack.get()
     }
 
