@@ -281,6 +281,10 @@ impl Socket for LocalSocket {
     }
 
     fn send(&self, buf: &mut IoBuf, message: Message) -> Result<usize> {
+        let message = Message {
+            to: message.to.filter(|address| !address.is_empty()),
+            ..message
+        };
         match self.kind {
             Type::Stream => match (message.to, self.peer()) {
                 (Some(_), Some(_)) => Err(SocketError::IsConnected),

@@ -34,13 +34,13 @@ impl Port {
         new.then(|| Port(number))
     }
 
-    /// Takes the number of a process, or another one; `seed` is a number that no other socket has.
-    pub fn choose(pid: u32, seed: u64) -> Option<Port> {
+    /// Takes the number of a process, or another one: at random, so that no user can take beforehand those that would be tried.
+    pub fn choose(pid: u32) -> Option<Port> {
         Port::take(pid).or_else(|| {
-            (0..TRIES).find_map(|attempt| {
-                // The bits in the middle of a product with an odd number differ for most seeds.
-                let mixed = (seed + (attempt << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                Port::take(1 << 31 | (mixed >> 24) as u32)
+            (0..TRIES).find_map(|_| {
+                let mut any = [0; 4];
+                drivers::random::fill(&mut any);
+                Port::take(1 << 31 | u32::from_ne_bytes(any))
             })
         })
     }

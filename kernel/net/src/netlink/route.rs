@@ -39,9 +39,10 @@ const ROUTE_HEAD: usize = 12;
 const BRIDGE: u8 = 7;
 /// IFLA_EXT_MASK: which attributes an answer has of those that none has here.
 const EXT_MASK: u16 = 29;
-/// IFLA_IFNAME, and IFLA_ALT_IFNAME, for names that no interface here has besides that.
+/// IFLA_IFNAME, and IFLA_ALT_IFNAME, for names that no interface here has besides that, and their bytes with the NUL.
 const IFNAME: u16 = 3;
 const ALT_IFNAME: u16 = 53;
+const ALT_NAME_ROOM: usize = 128;
 
 /// What an answer depends on besides the request.
 #[derive(Clone, Copy)]
@@ -268,12 +269,13 @@ fn named(body: &[u8]) -> Result<Option<Interface>, Refusal> {
         return Err(NONSENSE);
     }
     let index = word(body, 4).unwrap_or(0);
-    let name = attribute(body, LINK_HEAD, IFNAME).or(attribute(body, LINK_HEAD, ALT_IFNAME));
+    let of_kind = |kind, room| attribute(body, LINK_HEAD, kind).map(|name| (name, room));
+    let name = of_kind(IFNAME, NAME_ROOM).or(of_kind(ALT_IFNAME, ALT_NAME_ROOM));
     let found = match (index as i32, name) {
         (1.., _) => interface::by_index(index),
-        (_, Some(name)) => {
+        (_, Some((name, room))) => {
             let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-            if name.len() >= NAME_ROOM {
+            if name.len() >= room {
                 return Err(SocketError::OutOfRange.into());
             }
             interface::by_name(name)

@@ -85,6 +85,8 @@ pub struct NetlinkSocket {
     ino: u64,
     payer: Payer,
     owner: (u32, u32),
+    /// Its maker had the capability to change what there is, without which nobody changes it by this socket. Constant.
+    may_change: bool,
     locks: LockSlot,
     _charge: MemoryCharge,
 }
@@ -131,6 +133,7 @@ impl NetlinkSocket {
             ino: new_ino(),
             payer,
             owner: (cred.fsuid, cred.fsgid),
+            may_change: cred.capable(Cap::NetAdmin),
             locks: LockSlot::new(),
             _charge: MemoryCharge::new(payer, OBJECTS),
         })
@@ -154,7 +157,7 @@ impl NetlinkSocket {
         }
         mem::admit_process()?;
         let port = match wanted {
-            None | Some(0) => Port::choose(current().process().pid(), self.ino),
+            None | Some(0) => Port::choose(current().process().pid()),
             Some(wanted) => Port::take(wanted),
         };
         let port = port.ok_or(SocketError::AddressInUse)?;
@@ -204,7 +207,7 @@ impl NetlinkSocket {
     fn handle(&self, bytes: &[u8], port: u32) {
         let (uid, may_change) = {
             let cred = current().cred();
-            (cred.uid, cred.capable(Cap::NetAdmin))
+            (cred.uid, self.may_change && cred.capable(Cap::NetAdmin))
         };
         let asker = Asker {
             port,
@@ -241,20 +244,20 @@ impl NetlinkSocket {
     /// Sends the reply that says how a request has ended.
     fn acknowledge(&self, request: &Request, port: u32, refusal: Option<Refusal>) {
         match self.acknowledgement(request, port, refusal) {
-            Ok(reply) => {
+            Ok((reply, _charge)) => {
                 self.deliver(reply.bytes());
             }
             Err(_) => self.lose(),
         }
     }
 
-    /// The reply that says how a request has ended. As in Linux it repeats one that failed, unless NETLINK_CAP_ACK is on.
+    /// The reply that says how a request has ended, and its charge. As in Linux it repeats one that failed, unless NETLINK_CAP_ACK is on.
     fn acknowledgement(
         &self,
         request: &Request,
         port: u32,
         refusal: Option<Refusal>,
-    ) -> Result<Writer> {
+    ) -> Result<(Writer, MemoryCharge)> {
         /// Bytes of the reply's own head, and of the error.
         const OTHERS: usize = 2 * message::HEAD;
         let text = refusal.and_then(|refusal| refusal.text);
@@ -274,6 +277,7 @@ impl NetlinkSocket {
             port,
         };
         let room = OTHERS + repeated.len() + text.map_or(0, |text| text.len() + message::HEAD);
+        let charge = MemoryCharge::new(self.payer, room);
         let mut out = Writer::new(room)?;
         let reply = out.begin(kind::ERROR, answer);
         let errno = refusal.map_or(0, |refusal| (self.number)(refusal.error));
@@ -284,7 +288,7 @@ impl NetlinkSocket {
             out.text(message::TEXT, text.as_bytes());
         }
         out.end(reply);
-        Ok(out)
+        Ok((out, charge))
     }
 
     /// Begins a listing. Takes its lock; may sleep.
@@ -327,12 +331,12 @@ impl NetlinkSocket {
     /// `Invalid`, `Perm`; `ConnectionRefused` for another socket: none listens to anything but the kernel; `NotSupported` for a group.
     fn check_destination(&self, message: &Message) -> Result<()> {
         let to = match message.to {
-            Some(raw) => {
+            Some(raw) if !raw.is_empty() => {
                 let to = Endpoint::parse(raw)?;
                 to.check()?;
                 to
             }
-            None => self.link.lock().to,
+            _ => self.link.lock().to,
         };
         match to {
             Endpoint { port: 0, groups: 0 } => Ok(()),

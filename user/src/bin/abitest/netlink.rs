@@ -162,6 +162,8 @@ tests! { "netlink";
         is!(named(PEER, fd), Ok(address(0, 0)));
         is!(send_to(fd, &one, &address(0, 0)), Ok(32));
         is!(ok!(waiting(fd)).len(), 1);
+        is!(send_to(fd, &one, &[]), Ok(32));
+        is!(ok!(waiting(fd)).len(), 1);
         fails!(send_to(fd, &one, &address(0, 0)[..11]), EINVAL);
         fails!(send_to(fd, &one, &[2; 12]), EINVAL);
         fails!(send_to(fd, &one, &address(0x7654_3210, 0)), ECONNREFUSED);
@@ -217,7 +219,9 @@ tests! { "netlink";
             (link(0, 0, 0, 0), libc::EINVAL),
             (link(0, u32::MAX, 0, 0), libc::EINVAL),
             (vec![0; 4], libc::EINVAL),
-            ([link(0, 0, 0, 0), attribute(3, &[b'x'; 20])].concat(), libc::ERANGE),
+            ([link(0, 0, 0, 0), attribute(3, &[b'x'; 16])].concat(), libc::ERANGE),
+            ([link(0, 0, 0, 0), attribute(53, &[b'x'; 127])].concat(), libc::ENODEV),
+            ([link(0, 0, 0, 0), attribute(53, &[b'x'; 128])].concat(), libc::ERANGE),
         ] {
             is!(end(&ok!(ask(fd, GETLINK, REQUEST, &body))), (ERROR, errno));
         }

@@ -265,8 +265,12 @@ tests! { "socket";
         fails!(sc!(SYS_accept, c, 0, 0), EOPNOTSUPP);
         ok!(sc!(SYS_connect, b, [0u64; 2].as_ptr(), 16));
         fails!(send(b, b"x"), ENOTCONN);
-        let (s, _t) = ok!(pair(STREAM));
+        let (s, t) = ok!(pair(STREAM));
         fails!(send_to(s, b"x", &x), EISCONN);
+        // An address without bytes is none.
+        is!(sc!(SYS_sendto, s, b"z".as_ptr(), 1, 0, [0u8; 2].as_ptr(), 0), Ok(1));
+        is!(recv(t, 9), Ok(b"z".to_vec()));
+        fails!(sc!(SYS_sendto, ok!(socket(STREAM)), b"x".as_ptr(), 1, 0, [0u8; 2].as_ptr(), 0), ENOTCONN);
         fails!(send_to(ok!(socket(STREAM)), b"x", &x), EOPNOTSUPP);
     }
     descriptors_in_messages {
