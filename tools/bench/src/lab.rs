@@ -33,7 +33,7 @@ pub fn of(system: &System, asked: &Kernels, name: &str) -> Result<Lab> {
         missing: Vec::new(),
     };
     if asked.wants("pantala") {
-        lab.guests.push(pantala(&system.kernel)?);
+        lab.guests.push(pantala(&system.kernel, &asked.thp)?);
     }
     add_linux(&mut lab, asked);
     anyhow::ensure!(!lab.guests.is_empty(), lab.missing.join("\n"));
@@ -55,7 +55,7 @@ fn add_linux(lab: &mut Lab, asked: &Kernels) {
 ///
 /// # Errors
 /// One cannot be built.
-pub fn add_rivals(lab: &mut Lab, asked: &options::Kernel) -> Result<()> {
+pub fn add_rivals(lab: &mut Lab, asked: &options::Kernel, thp: &str) -> Result<()> {
     for (place, rmap) in [Rmap::PvObm, Rmap::PvStock].into_iter().enumerate() {
         let mut asked = asked.clone();
         asked.design.rmap = rmap;
@@ -63,7 +63,7 @@ pub fn add_rivals(lab: &mut Lab, asked: &options::Kernel) -> Result<()> {
         let guest = Guest {
             system: name,
             title: format!("Pantala, {name}"),
-            ..pantala(&asked)?
+            ..pantala(&asked, thp)?
         };
         lab.guests.insert(1 + place, guest);
     }
@@ -88,7 +88,8 @@ pub fn plugin() -> Result<PathBuf> {
     Ok(tools::target_dir().join("release/libcoherence_plugin.so"))
 }
 
-fn pantala(asked: &options::Kernel) -> Result<Guest> {
+/// Pantala as a guest. Its own default of superpages is measured, unless all memory is to have them on both kernels.
+fn pantala(asked: &options::Kernel, thp: &str) -> Result<Guest> {
     let kernel = build::kernel_for(asked, Profile::Release)?;
     let symbols = symbols::of_program(&kernel)?;
     Ok(Guest {
@@ -96,7 +97,10 @@ fn pantala(asked: &options::Kernel) -> Result<Guest> {
         title: "Pantala".into(),
         watches: symbols.pantala_interrupts()?,
         symbols,
-        options: asked.append.clone(),
+        options: match thp {
+            "always" => format!("{} transparent_hugepage=always", asked.append),
+            _ => asked.append.clone(),
+        },
         clock_options: String::new(),
         kernel,
     })

@@ -38,7 +38,7 @@ pub fn run(asked: &options::Bench) -> Result<u8> {
     let mut lab = lab::of(&asked.system, &kernels, "rivals")?;
     lab.memory = MEMORY;
     if kernels.wants("pantala") {
-        lab::add_rivals(&mut lab, &asked.system.kernel)?;
+        lab::add_rivals(&mut lab, &asked.system.kernel, &kernels.thp)?;
     }
     let outcome = plan::carry_out(&lab, &settings)?;
     let figures = outcome.figures()?;

@@ -26,6 +26,9 @@ pub struct ByBacking {
 #[derive(Default)]
 pub struct Nothing;
 
+// What faults carry for lists costs nothing here.
+const _: () = assert!(size_of::<Nothing>() == 0 && !core::mem::needs_drop::<Nothing>());
+
 impl Hold for Nothing {
     #[inline(always)]
     fn done(self) {}

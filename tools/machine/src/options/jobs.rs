@@ -158,7 +158,7 @@ pub struct Kernels {
     /// Linux's series, such as 6.1 or 6.12
     #[arg(long, env, default_value = "6.1")]
     pub linux: String,
-    /// Linux's transparent huge pages: never, madvise or always
+    /// Linux's transparent huge pages: never, madvise or always, which is for Pantala, too
     #[arg(long, env, default_value = "never", value_parser = PossibleValuesParser::new(["never", "madvise", "always"]))]
     pub thp: String,
 }
