@@ -290,6 +290,32 @@ fn what_is_not_in_order_or_private_gets_no_leaf_of_the_file() {
     }
 }
 
+/// A private mapping that is only read has the file's pages one by one, whatever is wanted for shared and for private memory.
+#[test]
+fn what_reads_a_file_privately_gets_no_leaf_of_it() {
+    let world = World::new(Tuning::DEFAULT, 4096);
+    world.lab.vm.set_superpages(Superpages::Always);
+    world.lab.vm.set_shmem_superpages(SharedSuperpages::Never);
+    world.write(0..BLOCK);
+    let program = Program::new(&world.lab.vm);
+    let args = MapArgs {
+        source: Source::Object(&world.file, 0),
+        ..MapArgs::anon(2 * BLOCK * PAGE, MapProt::READ).at(AT)
+    };
+    assert_eq!(program.space.map(&world.lab.vm, &args), Ok(AT));
+    program.run(|program| {
+        for _ in 0..2 {
+            check(program, 0..BLOCK);
+        }
+        assert_eq!(world.leaves(), 0);
+        // Its holes neither.
+        assert!((BLOCK..2 * BLOCK).all(|n| program.read(AT + n * PAGE) == Ok(0)));
+        assert_eq!(world.leaves(), 0);
+    });
+    drop(program);
+    world.finish();
+}
+
 /// A file system that has no room for a leaf has room for a page; where it has none for that, the fault fails.
 #[test]
 fn a_full_file_system_gives_single_pages() {

@@ -373,6 +373,14 @@ pub(crate) struct ScanGather {
     what: Gather<'static>,
 }
 
+/// Reserves the end of the range, or a half of it, and so on down to its start, until `reserve` says that it is done.
+fn reserve_most(range: Range<usize>, mut reserve: impl FnMut(usize) -> bool) {
+    let mut room = range.end;
+    while room > range.start && !reserve(room) {
+        room /= 2;
+    }
+}
+
 impl ScanGather {
     /// An empty one.
     pub(crate) fn new() -> ScanGather {
@@ -385,10 +393,16 @@ impl ScanGather {
         }
     }
 
-    /// Reserves room for so many pmaps, if there is memory: before the scan takes a lock.
+    /// Reserves room for so many pmaps, or as many as there is memory for: before the scan takes a lock. A scan that finds no room for
+    /// the next begins again, so that it takes time as the square of those that there was no room for.
     pub(crate) fn make_room(&mut self, pmaps: usize) {
-        // If it fails there is room for a few.
-        let _more = self.changed.try_reserve_exact(pmaps);
+        /// One MiB: a scan of more passes over them again.
+        const MOST: usize = 1 << 16;
+        let least = self.changed.capacity();
+        let wanted = pmaps.min(MOST);
+        reserve_most(least..wanted, |room| {
+            self.changed.try_reserve_exact(room).is_ok()
+        });
     }
 
     /// Whether a change in one more pmap can be recorded. Always true for an empty gather.
@@ -488,5 +502,27 @@ fn send<M: Machine>(vm: &Vm<M>, cpus: &CpuSet, what: &Gather) {
     }
     if !cpus.is_empty() {
         vm.machine.flush(cpus, what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A scan of more pmaps than memory has room for gets the most that there is, not the few that are inline.
+    #[test]
+    fn room_that_is_too_much_is_had_in_part() {
+        let mut gather = ScanGather::new();
+        gather.make_room(usize::MAX);
+        assert!(gather.changed.capacity() >= 1 << 16);
+        let mut few = ScanGather::new();
+        few.make_room(100);
+        assert!((100..1000).contains(&few.changed.capacity()));
+        let mut had = 0;
+        reserve_most(4..1 << 16, |room| {
+            had = room;
+            room <= 1000
+        });
+        assert_eq!(had, 512);
     }
 }

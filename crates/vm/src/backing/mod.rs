@@ -396,6 +396,11 @@ impl Chain {
         self.own.store(own_key(depth, state), Relaxed);
     }
 
+    /// Forgets what [`set_own`](Self::set_own) recorded.
+    pub(crate) fn forget_own(&self) {
+        self.own.store(0, Relaxed);
+    }
+
     /// A chain of one layer.
     pub(crate) fn of(layer: Arc<Backing>) -> Chain {
         Chain::new(smallvec![layer])

@@ -59,7 +59,9 @@ impl<M: Machine> Attempt<'_, M> {
         let by_size = flags.contains(EntryFlags::SHARED)
             && self.vm.shmem_superpages() == SharedSuperpages::WithinSize
             && !flags.contains(EntryFlags::HUGEPAGE);
-        self.is_in_block(index)
+        // Private mappings of files have the file's pages one by one.
+        (object.is_private() || flags.contains(EntryFlags::SHARED))
+            && self.is_in_block(index)
             && wants(self.vm, self.space, flags)
             && (!by_size || object.has_index(index | (RUN_FRAMES - 1)))
     }

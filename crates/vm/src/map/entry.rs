@@ -18,6 +18,9 @@ pub const GUARD_GAP: u64 = 1 << 20;
 const DEAD: u32 = 1 << 31;
 const NEEDS_COPY: u32 = 1 << 30;
 const GENERATION: u32 = NEEDS_COPY - 1;
+/// Generations come again. What a chain remembers of one is forgotten each time that so many have passed: also what a fault that was
+/// late has stored after the last time.
+const REMEMBERED: u32 = 1024;
 
 /// State of an entry as a fault saw it. Two states are equal only if nothing changed in between on which a fault
 /// depends.
@@ -202,6 +205,11 @@ impl MapEntry {
         let generation = now.wrapping_add(1) & GENERATION;
         let flag = if needs_copy { NEEDS_COPY } else { 0 };
         self.state.store((now & DEAD) | flag | generation, SeqCst);
+        if generation.is_multiple_of(REMEMBERED)
+            && let Some(chain) = self.chain(&ksync::pin())
+        {
+            chain.forget_own();
+        }
     }
 
     /// Changes the generation only, so that faults that saw an earlier state start again. The map's lock is held.
@@ -295,5 +303,36 @@ impl MapEntry {
     pub(crate) fn set_folded(&self) {
         let state = u64::from(self.state.load(Relaxed)) + 1;
         self.folded.store(state << 32, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hint of a generation is gone before the generation comes again, also one that a late fault stores.
+    #[test]
+    fn no_hint_outlives_its_generation() {
+        let args = EntryArgs {
+            start: 0,
+            end: 4096,
+            prot: Prot::READ,
+            maxprot: Prot::READ,
+            flags: EntryFlags::default(),
+        };
+        let entry = MapEntry::new(args, Some(Chain::view_of(Layers::new())), false);
+        let pin = ksync::pin();
+        let chain = entry.chain(&pin).expect("a chain");
+        for at in [0, 1, REMEMBERED - 1, REMEMBERED, GENERATION - 3, GENERATION] {
+            entry.state.store(at, Relaxed);
+            for late in [0, 1, 2 * REMEMBERED + 5] {
+                let state = entry.state();
+                (0..late).for_each(|_| entry.set_needs_copy(false));
+                chain.set_own(1, state.bits());
+                assert!(chain.knows_own(1, state.bits()));
+                (0..REMEMBERED).for_each(|_| entry.renew());
+                assert!(!chain.knows_own(1, state.bits()), "{state:?}, {late} late");
+            }
+        }
     }
 }

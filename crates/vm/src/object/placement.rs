@@ -74,15 +74,11 @@ impl Object {
     }
 
     /// Takes credits for many pages at once; false, with nothing taken, if there are not so many.
-    pub(super) fn charge_many(&self, pin: &CpuPin, pages: usize) -> bool {
+    pub(super) fn charge_many(&self, pages: usize) -> bool {
         let Some(quota) = self.quota else {
             return true;
         };
-        let taken = (0..pages).take_while(|_| quota.charge(pin)).count();
-        if taken < pages {
-            quota.give(pin, taken);
-        }
-        taken == pages
+        quota.charge_many(pages)
     }
 
     /// Returns the credits of pages that have left the object.

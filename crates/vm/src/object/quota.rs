@@ -85,6 +85,22 @@ impl Quota {
         self.take(pin) || self.take_burst(pin)
     }
 
+    /// Takes the credits of `n` units at once; false, and nobody has missed one meanwhile, if fewer are left.
+    pub(super) fn charge_many(&self, n: usize) -> bool {
+        let n = n as u64;
+        let take = || {
+            let many = |pot: i64| (credits(n) <= pot).then(|| pot - credits(n));
+            self.pot.fetch_update(Relaxed, Relaxed, many).is_ok()
+        };
+        take() || {
+            // Only where they may be enough: while they are on their way to the pot, others do not find them.
+            n <= self.left() && {
+                self.collect();
+                take()
+            }
+        }
+    }
+
     /// Takes the credit of one page from the CPU's own purse, if it has one.
     #[inline]
     pub(super) fn take(&self, pin: &CpuPin) -> bool {
@@ -159,5 +175,43 @@ mod tests {
         assert_eq!((quota.left(), quota.limit()), (10, 40));
         let taken = (0..200).filter(|_| take()).count();
         assert_eq!(taken, 10);
+    }
+
+    #[test]
+    fn many_at_once_come_from_all_places() {
+        let quota = Quota::new(2, 1000);
+        let pin = ksync::pin();
+        // Some are in a purse.
+        assert!(quota.charge(&pin));
+        assert!(!quota.charge_many(1000));
+        assert_eq!(quota.left(), 999);
+        assert!(quota.charge_many(999));
+        assert_eq!((quota.left(), quota.charge_many(1)), (0, false));
+        quota.give(&pin, 1000);
+        assert_eq!((quota.left(), quota.charge_many(1000)), (1000, true));
+    }
+
+    #[test]
+    fn who_asks_for_too_many_takes_none_from_others() {
+        let quota = Quota::new(1, 1);
+        let others = 20_000;
+        let asked = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                (0..others).for_each(|_| {
+                    assert!(!quota.charge_many(512));
+                    asked.fetch_add(1, Relaxed);
+                });
+            });
+            let (pin, mut denied) = (ksync::pin(), 0);
+            while asked.load(Relaxed) < others {
+                if quota.charge(&pin) {
+                    quota.give(&pin, 1);
+                } else {
+                    denied += 1;
+                }
+            }
+            assert_eq!(denied, 0);
+        });
     }
 }

@@ -31,7 +31,7 @@ impl Object {
         flags: Flags,
     ) -> Option<HeldRun<'_>> {
         debug_assert!(first.is_multiple_of(RUN_FRAMES));
-        if !self.charge_many(pin, RUN_FRAMES as usize) {
+        if !self.charge_many(RUN_FRAMES as usize) {
             vm.alloc.free_order(pin, run, RUN_ORDER);
             return None;
         }
