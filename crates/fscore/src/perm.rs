@@ -30,7 +30,8 @@ pub struct Powers {
 }
 
 impl Powers {
-    fn allow(self, owner: Owner, want: u32) -> bool {
+    /// Whether they permit `want`, whatever the mode bits say of the user.
+    pub fn allow(self, owner: Owner, want: u32) -> bool {
         let reads = if owner.dir {
             want & WRITE == 0
         } else {

@@ -12,7 +12,7 @@ use ksync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use cred::{MemoryCharge, Payer};
 use fscore::links::Links;
-use ksync::{Mutex, Once, Spin};
+use ksync::{EpochPtr, Mutex, Once, Spin};
 use task::time::monotonic_to_real;
 use vm::{ObjectRef, Quota};
 
@@ -22,6 +22,7 @@ use super::dynamic::Dynamic;
 use super::error::{FsError, Result};
 use super::lock::LockSlot;
 use super::pipe::state::Pipe;
+use super::xattr::store::Attributes;
 
 ksync::lock_class!(pub InodeLock, "inode", rank = 50);
 ksync::lock_class!(pub DataLock, "file data", rank = 84);
@@ -48,6 +49,9 @@ pub mod mode {
 
 /// In the word of the mode, beside the bits of `st_mode`: the inode is [watched](super::notify).
 const WATCHED: u32 = 1 << 16;
+/// There too: the inode has an access control list of that [kind](super::xattr::store::AclKind).
+pub(super) const HAS_ACCESS_LIST: u32 = 1 << 17;
+pub(super) const HAS_DEFAULT_LIST: u32 = 1 << 18;
 
 /// Seals of F_ADD_SEALS, without their prefix `F_SEAL_`; the names are those of fcntl(2).
 #[expect(missing_docs, reason = "Linux's names: seals of a file")]
@@ -189,8 +193,8 @@ pub struct Inode {
     pub ino: u64,
     /// Device number of the file system. Constant.
     pub dev: u64,
-    /// Type bits (constant), permission bits, and `WATCHED`. Atomic.
-    mode: AtomicU32,
+    /// Type bits (constant), permission bits, and what stands beside them. Atomic.
+    pub(super) mode: AtomicU32,
     uid: AtomicU32,
     gid: AtomicU32,
     /// The seals of a regular file, see [`seals`](super::seals). Atomic; set under [`Inode::lock`].
@@ -212,6 +216,8 @@ pub struct Inode {
     pub lock: Mutex<(), InodeLock>,
     /// The locks that programs have taken on the file; made with the first of them.
     pub locks: LockSlot,
+    /// The extended attributes. Changed under [`Inode::lock`]; read without.
+    pub(super) attributes: EpochPtr<Arc<Attributes>>,
     /// The kind. Constant.
     pub node: Node,
 }
@@ -284,6 +290,7 @@ impl Inode {
             ctime: AtomicI64::new(t),
             lock: Mutex::new(()),
             locks: Once::new(),
+            attributes: EpochPtr::empty(),
             node,
         }
     }

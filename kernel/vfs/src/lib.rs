@@ -12,13 +12,14 @@
 //! - [`leftover`] frees later what takes too long to free at once, and [`kept`] keeps pages that are still shown;
 //! - [`rights`] says what credentials permit; [`setattr`] changes owners and permissions; [`protect`] restricts links and
 //!   files in directories that all may write;
+//! - [`xattr`] has extended attributes, and access control lists;
 //! - [`notify`] tells watches of inodes what happens to files; [`watch`] tells epolls that a file is closed;
 //! - [`upcalls`] is what this crate calls of processes.
 //!
 //! The layers, from below; a file imports what is below it:
-//! 1. structures that know no inode: [`attr`], [`table`], [`watch`], the table of [`notify`], `backlog`, [`kept`], [`lock`], [`quota`], and the pipe itself;
+//! 1. structures that know no inode: [`attr`], [`table`], [`watch`], the table of [`notify`], `backlog`, [`kept`], [`lock`], [`quota`], the sets of [`xattr`], and the pipe itself;
 //! 2. what holds one another: [`inode`], [`dentry`], [`dynamic`], [`superblock`], [`place`];
-//! 3. the events of [`notify`]; rules about these: [`rights`], [`setattr`], [`protect`], [`rename`], [`ancestry`]; and [`full_name`];
+//! 3. the events of [`notify`]; rules about these: [`rights`], [`setattr`], [`xattr`], [`protect`], [`rename`], [`ancestry`]; and [`full_name`];
 //! 4. [`opened`], [`mod@file`], and what keeps open files: [`fdtable`], [`exec_cache`];
 //! 5. [`contents`], [`seals`] and the operations of each kind of file ([`regular`], [`dirfile`]), [`mount`], [`context`], [`walk`],
 //!    [`tmpfs`], [`memfd`], [`open`], [`exec`].
@@ -76,6 +77,7 @@ pub mod tmpfs;
 pub mod upcalls;
 pub mod walk;
 pub mod watch;
+pub mod xattr;
 
 pub use context::{FsContext, FsUse};
 pub use error::FsError;

@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use cred::{Charge, Cred};
 use hal::{PAGE_SIZE, cpu};
 use ksync::Spin;
 use vm::Quota;
@@ -54,6 +55,20 @@ pub fn release(quota: &'static Quota) {
     if let Some((_, taken)) = quotas.iter_mut().find(|(q, _)| core::ptr::eq(*q, quota)) {
         *taken = false;
     }
+}
+
+/// The names and files of one user without privileges, with their attributes but without their pages, may take memory divided by this.
+const NAMES_PART: u64 = 4;
+
+/// Fails with `NoSpace` if the names and files of the user of `cred` take too much memory.
+pub(super) fn may_name(cred: &Cred) -> Result<()> {
+    let pages = mem::vm().alloc.total_pages() as u64;
+    let most = pages / NAMES_PART * PAGE_SIZE as u64;
+    let payer = cred.payer;
+    if payer.is_limited() && payer.is_over(Charge::Names, most) && !cred.beyond_user_limits() {
+        return Err(FsError::NoSpace);
+    }
+    Ok(())
 }
 
 /// Changes the limit of a quota, in pages or files.

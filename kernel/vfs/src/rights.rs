@@ -5,28 +5,46 @@ use fscore::perm::{self, Owner, Powers};
 
 use super::dynamic::Dynamic;
 use super::error::{FsError, Result};
-use super::inode::{Inode, Node};
+use super::inode::{HAS_ACCESS_LIST, Inode, Node, mode};
 use super::rename::RenameStep;
+use super::xattr::list;
 
 /// Checks that `cred` may do `want` (bits of `fscore::perm`) with a file. Fails with `Access`.
 pub fn permitted(cred: &Cred, inode: &Inode, want: u32) -> Result<()> {
-    let owner = Owner {
-        uid: inode.uid(),
-        gid: inode.gid(),
-        mode: inode.mode(),
-        dir: inode.is_dir(),
-    };
     let powers = Powers {
         all: cred.capable(Cap::DacOverride),
         read: cred.capable(Cap::DacReadSearch),
     };
-    if perm::allowed(owner, cred.fsuid, |g| cred.in_group(g), powers, want) {
-        return Ok(());
+    loop {
+        let word = inode.mode_word();
+        let owner = Owner {
+            uid: inode.uid(),
+            gid: inode.gid(),
+            mode: word & mode::ALL,
+            dir: word & mode::FMT == mode::DIR,
+        };
+        // As in Linux, a list whose mask permits nothing does not count.
+        let listed = word & HAS_ACCESS_LIST != 0 && word & 0o070 != 0 && cred.fsuid != owner.uid;
+        let may = if listed {
+            match list::granted(cred, inode, want) {
+                Some(granted) => granted || powers.allow(owner, want),
+                // The list was removed after the mode had been read.
+                None => continue,
+            }
+        } else {
+            perm::allowed(owner, cred.fsuid, |g| cred.in_group(g), powers, want)
+        };
+        return if may || is_callers(inode) {
+            Ok(())
+        } else {
+            Err(FsError::Access)
+        };
     }
-    match &inode.node {
-        Node::Dynamic(Dynamic::Dir(dir)) if dir.is_callers() => Ok(()),
-        _ => Err(FsError::Access),
-    }
+}
+
+/// Whether this is a directory that is made on demand for the calling process, which may search it.
+fn is_callers(inode: &Inode) -> bool {
+    matches!(&inode.node, Node::Dynamic(Dynamic::Dir(dir)) if dir.is_callers())
 }
 
 /// Whether `cred` owns the file, or has the capability to act as its owner.

@@ -12,6 +12,7 @@ use task::current::current;
 use super::error::{FsError, Result};
 use super::inode::{Inode, mode};
 use super::rights::owns;
+use super::xattr::list;
 
 /// Whether `cred` may set and keep the set-group-ID bit of files of the group.
 pub fn in_group_or_capable(cred: &Cred, gid: u32) -> bool {
@@ -30,7 +31,8 @@ fn group_bit_lost(cred: &Cred, inode: &Inode) -> u32 {
 }
 
 /// chmod(2). The caller has checked that the mount is writable. Fails with `Perm` unless `cred` [`owns`] the file. The
-/// set-group-ID bit is left out for a caller that is neither in the group nor has CAP_FSETID.
+/// set-group-ID bit is left out for a caller that is neither in the group nor has CAP_FSETID. The access control list follows; fails with
+/// `NoMemory` if there is none for it.
 pub fn chmod(cred: &Cred, inode: &Inode, perm: u32) -> Result<()> {
     let _lock = inode.lock.lock();
     if !owns(cred, inode) {
@@ -41,6 +43,7 @@ pub fn chmod(cred: &Cred, inode: &Inode, perm: u32) -> Result<()> {
     } else {
         mode::SGID
     };
+    list::follow_mode(inode, perm)?;
     inode.set_permissions(perm & !lost);
     Ok(())
 }

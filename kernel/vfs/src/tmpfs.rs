@@ -6,7 +6,7 @@
 
 use alloc::sync::{Arc, Weak};
 
-use cred::{Charge, Cred, Payer};
+use cred::{Cred, Payer};
 use fscore::path::PATH_MAX;
 use fscore::perm;
 use ksync::{Mutex, Once};
@@ -18,10 +18,13 @@ use super::ino::new_ino;
 use super::inode::{Inode, LinkText, NewInode, Node, mode};
 use super::mount::new_dev;
 use super::place::Path;
+use super::protect;
+use super::quota::{self, may_name};
 use super::rights::permitted;
 use super::setattr::NewMode;
 use super::superblock::{FsKind, Home, Super};
-use super::{protect, quota};
+use super::xattr::list;
+use super::xattr::store::Set;
 
 /// The kind of a new file.
 pub enum What<'a> {
@@ -66,7 +69,7 @@ pub struct Fresh {
 }
 
 impl Fresh {
-    /// The values for a node that `cred` creates in the directory `parent`.
+    /// The values for a node that `cred` creates in the directory `parent`. Takes the umask into account.
     fn inherit(cred: &Cred, parent: &Inode, what: &What, mode: NewMode) -> Fresh {
         let (gid, perm) = mode.inherit(cred, parent, matches!(what, What::Dir));
         Fresh {
@@ -78,8 +81,30 @@ impl Fresh {
     }
 }
 
-/// Makes an inode that has no name yet, and charges the quota for it. Fails with `NoSpace`.
-fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
+/// Makes an inode for a node that `cred` creates in the directory `parent`, which has no name yet, and charges the quota for it. A
+/// default list of the directory counts in the place of the umask. Fails with `NoSpace`; `NoMemory` for the list.
+fn make_in(
+    cred: &Cred,
+    parent: &Inode,
+    home: Home,
+    what: &What,
+    mode: NewMode,
+) -> Result<Arc<Inode>> {
+    let is_dir = matches!(what, What::Dir);
+    let inherited = match what {
+        What::Link(_) => None,
+        _ => list::inherited(parent, is_dir, mode.perm, cred.payer)?,
+    };
+    let Some((bits, set)) = inherited else {
+        return make(home, what, Fresh::inherit(cred, parent, what, mode), None);
+    };
+    let asked = Fresh::inherit(cred, parent, what, NewMode::exact(mode.perm));
+    let perm = asked.perm & !0o777 | bits;
+    make(home, what, Fresh { perm, ..asked }, set)
+}
+
+/// Makes an inode with these attributes that has no name yet, and charges the quota for it. Fails with `NoSpace`.
+fn make(home: Home, what: &What, fresh: Fresh, set: Set) -> Result<Arc<Inode>> {
     mem::admit().map_err(|_| FsError::NoSpace)?;
     let rdev = if let What::Device(_, rdev) = what {
         *rdev
@@ -101,7 +126,11 @@ fn make(home: Home, what: &What, fresh: Fresh) -> Result<Arc<Inode>> {
         return Err(FsError::NoSpace);
     }
     match node(home, what) {
-        Ok(node) => Ok(Arc::new(Inode::new(new, node))),
+        Ok(node) => {
+            let mut inode = Inode::new(new, node);
+            inode.adopt(set);
+            Ok(Arc::new(inode))
+        }
         Err(e) => {
             home.inodes
                 .into_iter()
@@ -163,7 +192,7 @@ pub fn new_super(kind: FsKind, settings: Settings) -> Result<Arc<Super>> {
     let give_back = |quota: Option<&'static Quota>| quota.into_iter().for_each(quota::release);
     let inodes = claim(settings.inodes).inspect_err(|_| give_back(quota))?;
     let home = Home { dev, quota, inodes };
-    let root = make(home, &What::Dir, settings.root).inspect_err(|_| {
+    let root = make(home, &What::Dir, settings.root, None).inspect_err(|_| {
         give_back(quota);
         give_back(inodes);
     })?;
@@ -176,26 +205,12 @@ pub fn new_super(kind: FsKind, settings: Settings) -> Result<Arc<Super>> {
     }))
 }
 
-/// The names and files of one user without privileges, without the files' pages, may take memory divided by this.
-const NAMES_PART: u64 = 4;
-
-/// Fails with `NoSpace` if the names and files of the user of `cred` take too much memory.
-fn may_name(cred: &Cred) -> Result<()> {
-    let pages = mem::vm().alloc.total_pages() as u64;
-    let most = pages / NAMES_PART * hal::PAGE_SIZE as u64;
-    let payer = cred.payer;
-    if payer.is_limited() && payer.is_over(Charge::Names, most) && !cred.beyond_user_limits() {
-        return Err(FsError::NoSpace);
-    }
-    Ok(())
-}
-
 /// Creates a file named `name` in `dir`, if `cred` has the right to. The memory of its entry and its inode is charged to the user
 /// of `cred`, the file to the file system's quotas. Takes the directory's lock. Sleeps.
 ///
 /// # Errors
 /// `ReadOnly`; `Access`; `NameTooLong` for the target of a symbolic link; `NoSpace`, also beyond the user's part of memory for
-/// names; those of [`Dir::create`], of which `Exists` comes first, and of [`Inode::dir_to_add`].
+/// names; `NoMemory` for an inherited list; those of [`Dir::create`], of which `Exists` comes first, and of [`Inode::dir_to_add`].
 pub fn create(
     cred: &Cred,
     dir: &Path,
@@ -216,11 +231,7 @@ pub fn create(
             return Err(FsError::NameTooLong);
         }
         may_name(cred)?;
-        make(
-            dir.mount.fs.home(),
-            what,
-            Fresh::inherit(cred, parent, what, mode),
-        )
+        make_in(cred, parent, dir.mount.fs.home(), what, mode)
     })
 }
 
@@ -253,8 +264,7 @@ pub fn create_unlisted(
     }
     permitted(cred, parent, perm::WRITE | perm::EXEC)?;
     may_name(cred)?;
-    let fresh = Fresh::inherit(cred, parent, &What::File, mode);
-    let inode = make(dir.mount.fs.home(), &What::File, fresh)?;
+    let inode = make_in(cred, parent, dir.mount.fs.home(), &What::File, mode)?;
     inode.set_nameless(!exclusive);
     let dentry = Dentry::new(Some(dir.dentry.clone()), shown, inode, cred.payer);
     dentry.bury();

@@ -7,6 +7,7 @@
 #[macro_use]
 mod harness;
 mod accounts;
+mod acls;
 mod affinity;
 mod births;
 mod clone3;
@@ -62,6 +63,7 @@ mod timers;
 mod tmpfs;
 mod udp;
 mod waitv;
+mod xattrs;
 
 use harness::{Test, Verdict};
 
@@ -117,6 +119,8 @@ const SUBJECTS: &[&[Test]] = &[
     tmpfs::TESTS,
     udp::TESTS,
     waitv::TESTS,
+    xattrs::TESTS,
+    acls::TESTS,
 ];
 
 /// Plays the part that a test gave this program, if the arguments name one; then it does not return.

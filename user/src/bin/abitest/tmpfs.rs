@@ -24,7 +24,7 @@ fn blocks(fd: i32) -> i64 {
 }
 
 /// Runs `f` in a directory that is a separate tmpfs with these options.
-fn mounted(options: &str, f: impl FnOnce(&str) -> Result<(), String>) -> Result<(), String> {
+pub fn mounted(options: &str, f: impl FnOnce(&str) -> Result<(), String>) -> Result<(), String> {
     let dir = scratch();
     let kind = path("tmpfs");
     ok!(sc!(SYS_mount, kind, path(&dir), kind, 0, path(options)));
