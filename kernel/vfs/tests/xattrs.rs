@@ -5,7 +5,7 @@ mod support;
 mod support_names;
 
 use std::alloc::Layout;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cred::{Account, Cap, CapSet, Charge, Cred, Payer};
 use fscore::perm::{EXEC, READ, WRITE};
@@ -330,7 +330,7 @@ fn a_check_follows_the_list() {
         let file = inode("/f");
         let callers = [
             (user(OTHER, &[]), None),
-            (user(USER, &[TEAM]), Some("named")),
+            (user(USER, &[]), Some("named")),
             (user(7, &[TEAM]), Some("group")),
             (user(7, &[]), Some("other")),
         ];
@@ -342,8 +342,8 @@ fn a_check_follows_the_list() {
                     for (cred, kind) in &callers {
                         let may = match kind {
                             None => 7,
-                            // Where the mask permits nothing, only the mode counts.
-                            Some("named") if mask == 0 => 0,
+                            // Where the mask permits nothing, only the mode counts: the user is one of the others.
+                            Some("named") if mask == 0 => other,
                             Some("named") => named & mask,
                             Some("group") => group & mask,
                             _ => other,
@@ -455,35 +455,24 @@ fn three_cpus_change_and_read_one_inode() {
     });
 }
 
-/// A list with a large mask comes and goes. At no moment are the group's bits of the mode, which are the mask then, the rights of
-/// the group.
+/// What a default list gives to new files and directories has its effect there.
 #[test]
-fn the_mask_is_never_taken_for_the_rights_of_the_group() {
-    static OVER: AtomicBool = AtomicBool::new(false);
-    on(2, || {
-        Calls::of_root().create("/f").unwrap();
-        give("/f", OTHER, TEAM);
-        let file = inode("/f");
-        threads::spawn(None, || {
-            let none = u32::MAX;
-            let mut plain = list((0, 0), 4, 0, 0);
-            plain.drain(28..36);
-            plain.drain(12..20);
-            assert_eq!(none.to_le_bytes(), plain[24..28]);
-            for _ in 0..10_000 {
-                set("/f", ACCESS, &list((USER, 7), 4, 7, 0)).unwrap();
-                set("/f", ACCESS, &plain).unwrap();
-                assert_eq!((bits("/f"), get("/f", ACCESS)), (0o740, Err(NoData)));
-            }
-            OVER.store(true, Ordering::Release);
-        });
-        let member = user(7, &[TEAM]);
-        set_mode("/f", 0o740);
-        while !OVER.load(Ordering::Acquire) {
-            assert_eq!(permitted(&member, &file, WRITE), Err(Access));
-            assert_eq!(permitted(&member, &file, READ), Ok(()));
-            task::sched::yield_now();
-        }
-        threads::wait_for_ends(1);
+fn what_is_inherited_has_its_effect() {
+    on(1, || {
+        let root = Calls::of_root();
+        root.mkdir("/d").unwrap();
+        set("/d", DEFAULT, &list((USER, 7), 0, 7, 0)).unwrap();
+        let named = user(USER, &[]);
+        let may = |path: &str, want| permitted(&named, &inode(path), want).is_ok();
+        // The list of the directory is for new files alone.
+        assert!(!may("/d", WRITE));
+        root.mkdir("/d/e").unwrap();
+        root.create("/d/e/f").unwrap();
+        assert!(!may("/d/e", WRITE) && may("/d/e", READ | EXEC), "mode 755");
+        assert!(may("/d/e/f", READ) && !may("/d/e/f", WRITE), "mode 644");
+        assert_eq!((bits("/d/e"), bits("/d/e/f")), (0o750, 0o640));
+        assert_eq!(names(&Cred::root(), "/d/e"), [ACCESS, DEFAULT]);
+        root.symlink("x", "/d/link").unwrap();
+        assert_eq!(names(&Cred::root(), "/d/link"), [] as [&str; 0]);
     });
 }
