@@ -5,6 +5,7 @@ mod support;
 mod support_names;
 
 use std::alloc::Layout;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cred::{Account, Cap, CapSet, Charge, Cred, Payer};
@@ -83,7 +84,7 @@ fn paying(mut cred: Cred) -> Cred {
     cred
 }
 
-/// A user who may set all attributes, but has the limits of a user.
+/// A user that may set all attributes, but has the limits of a user.
 fn settler() -> Cred {
     let mut cred = paying(user(USER, &[]));
     cred.caps.effective = CapSet::of(&[Cap::Fowner, Cap::DacOverride]);
@@ -161,7 +162,7 @@ fn all_is_charged_to_the_user_that_sets_it() {
         free_all();
         let of_list = held(&a);
         assert!((44..400).contains(&of_list), "{of_list}");
-        // Another's chmod does not change who pays for the list.
+        // Another's chmod does not change which user pays for the list.
         chmod(&Cred::root(), &inode("/f"), 0o700).unwrap();
         free_all();
         assert!((44..600).contains(&held(&a)), "{}", held(&a));
@@ -226,6 +227,35 @@ fn a_user_sets_no_more_than_memory_allows() {
     });
 }
 
+/// Makes `change` after `reset` with one block refused, each in turn: it fails and leaves `state` as it was, or does without.
+fn refuse_each_block<S: PartialEq + Debug>(
+    what: &str,
+    change: &dyn Fn() -> Result<(), FsError>,
+    reset: &dyn Fn(),
+    state: &dyn Fn() -> S,
+) {
+    reset();
+    let before = state();
+    let mut refused = 0;
+    for n in 1.. {
+        refuse_once(n);
+        let result = change();
+        if !refuse_none() {
+            assert_eq!(result, Ok(()), "{what}");
+            break;
+        }
+        if let Err(error) = result {
+            assert!(matches!(error, NoMemory | NoSpace), "{what}: {error:?}");
+            assert_eq!(state(), before, "{what}, block {n}");
+            refused += 1;
+        } else {
+            reset();
+        }
+    }
+    assert!(refused > 0, "{what} asked for nothing that may fail");
+    assert_ne!(state(), before, "{what}");
+}
+
 #[test]
 fn a_change_for_which_memory_is_out_changes_nothing() {
     alone_on_one(|root| {
@@ -276,28 +306,7 @@ fn a_change_for_which_memory_is_out_changes_nothing() {
             )
         };
         for (i, change) in changes.iter().enumerate() {
-            reset();
-            let before = state();
-            let mut n = 1;
-            let mut refused = 0;
-            loop {
-                refuse_once(n);
-                let result = change();
-                if !refuse_none() {
-                    assert_eq!(result, Ok(()), "change {i}");
-                    break;
-                }
-                if let Err(error) = result {
-                    assert!(matches!(error, NoMemory | NoSpace), "change {i}: {error:?}");
-                    assert_eq!(state(), before, "change {i}, block {n}");
-                    refused += 1;
-                } else {
-                    reset();
-                }
-                n += 1;
-            }
-            assert!(refused > 0, "change {i} asked for nothing that may fail");
-            assert_ne!(state(), before, "change {i}");
+            refuse_each_block(&format!("change {i}"), change, &reset, &state);
         }
     });
 }
