@@ -43,6 +43,8 @@ pub enum Charge {
     Notifiers,
     /// Inodes that these watch.
     Marks,
+    /// Bytes that POSIX message queues may hold, as Linux counts them.
+    Queues,
 }
 
 /// How far a CPU's balance may change before the common word is updated; memory has no limit.
@@ -60,9 +62,10 @@ const BATCHES: [i64; KINDS] = [
     8,
     8,
     64,
+    1 << 14,
 ];
 /// The last kind says how many there are.
-const KINDS: usize = Charge::Marks as usize + 1;
+const KINDS: usize = Charge::Queues as usize + 1;
 
 /// An account.
 pub struct Account {

@@ -51,6 +51,7 @@ pub fn init(initrd: &Initrd, cmdline: &[u8]) -> Result<Boot, UnpackError> {
     }
     context::mount_root(fs).map_err(UnpackError::Setup)?;
     memfd::mount().map_err(UnpackError::Setup)?;
+    ipc::mqueue::mount().map_err(UnpackError::Setup)?;
     if let Some(image) = initrd.bytes {
         initramfs::unpack(image)?;
         mem::release_initrd();

@@ -1,5 +1,5 @@
-//! Files that report events: [`epoll`], [`inotify`], [`timerfd`], [`signalfd`], [`pidfd`]; the signals that owners of files get: [`owner`]; and System V objects:
-//! [`sysv`].
+//! Files that report events: [`epoll`], [`inotify`], [`timerfd`], [`signalfd`], [`pidfd`]; the signals that owners of files get: [`owner`]; System V objects:
+//! [`sysv`]; and POSIX message queues: [`mqueue`].
 
 #![no_std]
 
@@ -8,6 +8,7 @@ extern crate alloc;
 pub mod epoll;
 pub mod inotify;
 mod listeners;
+pub mod mqueue;
 mod numbers;
 #[cfg(target_os = "none")]
 pub mod owner;
@@ -16,6 +17,7 @@ pub mod owner;
 pub mod pidfd;
 #[cfg(target_os = "none")]
 pub mod signalfd;
+mod sleeper;
 pub mod sysv;
 pub mod timerfd;
 

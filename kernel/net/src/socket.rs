@@ -162,6 +162,9 @@ pub trait Socket: Send + Sync + 'static {
     fn option(&self, _level: i32, _option: u32, _out: &mut [u8; OPTION]) -> Result<usize> {
         Err(FsError::NotSupported.into())
     }
+    /// Adds a datagram of the kernel, which is no answer, to what may be received. Does not wait: what finds no room is lost, and the next
+    /// receive says so.
+    fn tell(&self, _bytes: &[u8]) {}
     /// The locks that programs take.
     fn locks(&self) -> &LockSlot;
     /// The open file is closed.

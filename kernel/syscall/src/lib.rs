@@ -42,6 +42,7 @@ mod mempolicy;
 mod mlock;
 mod mm;
 mod mount;
+mod mqueue;
 mod openat2;
 mod others;
 mod owner;
@@ -90,6 +91,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     mlock::HANDLERS,
     mm::HANDLERS,
     mount::HANDLERS,
+    mqueue::HANDLERS,
     openat2::HANDLERS,
     others::HANDLERS,
     path::HANDLERS,

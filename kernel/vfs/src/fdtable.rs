@@ -15,7 +15,7 @@ use mem::epoch;
 use task::account::charge_large;
 
 use super::error::{FsError, Result};
-use super::file::{File, FileRef};
+use super::file::{File, FileRef, Kind};
 use super::lock;
 
 ksync::lock_class!(pub FdLock, "descriptors", rank = 87);
@@ -70,7 +70,7 @@ impl Drop for FdTable {
     }
 }
 
-/// Releases the locks of `owner` on `file`, because one of its descriptors was closed: POSIX releases them even if other
+/// Tells `file` that one of its descriptors was closed, and releases the locks of `owner` on it: POSIX releases them even if other
 /// descriptors of the file are open.
 fn closed(file: &File, owner: Option<u64>) {
     // A file opened with O_PATH is none through which locks could be had, as on Linux.
@@ -79,6 +79,9 @@ fn closed(file: &File, owner: Option<u64>) {
     }
     if let (Some(owner), Some(locks)) = (owner, file.locks()) {
         lock::release(locks, owner);
+    }
+    if let Kind::Other(ops) = &file.kind {
+        ops.flush(file);
     }
 }
 

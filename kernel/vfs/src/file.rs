@@ -101,8 +101,7 @@ pub trait FileOps: Send + Sync {
     fn seekable(&self) -> bool {
         true
     }
-    /// Whether lseek(2) succeeds with 0 and changes nothing, whatever the offset: for files whose content does not depend on
-    /// the position.
+    /// Whether lseek(2) succeeds with 0 and changes nothing: for files whose content does not depend on the position.
     fn seeks_in_vain(&self) -> bool {
         false
     }
@@ -169,6 +168,8 @@ pub trait FileOps: Send + Sync {
     fn print_info(&self, _file: &File, _out: &mut Text) -> Result<()> {
         Ok(())
     }
+    /// Called when a descriptor of the file is closed, by the process that had it. For kinds that are [`Kind::Other`].
+    fn flush(&self, _file: &File) {}
     /// Called when the last reference is dropped.
     fn close(&self, _file: &File) {}
 }

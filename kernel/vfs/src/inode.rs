@@ -1,8 +1,7 @@
 //! Inodes: files, apart from their names.
 //!
-//! Each attribute is an atomic of its own: stat(2) reads them without a lock and writes nothing, and may therefore see only
-//! one of two attributes that an operation changes. Changes that depend on an attribute (size, link count) are made under
-//! [`Inode::lock`] or the directory's lock.
+//! Each attribute is an atomic of its own: stat(2) reads them without a lock and writes nothing, and may therefore see only one of two attributes
+//! that an operation changes. Changes that depend on an attribute (size, link count) are made under [`Inode::lock`] or the directory's lock.
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -109,6 +108,8 @@ pub enum Node {
     Device,
     /// The name of a socket. It cannot be opened.
     Socket(SocketSlot),
+    /// A POSIX message queue, which [`queues`](super::queues) opens.
+    Queue(Arc<dyn Any + Send + Sync>),
     /// A node whose content is made when it is read (procfs, sysfs).
     Dynamic(Dynamic),
 }

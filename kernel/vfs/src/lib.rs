@@ -8,7 +8,7 @@
 //! - [`exec`] opens programs, and [`exec_cache`] caches those that are executed often; [`contents`] takes a file out of it
 //!   that is written or removed;
 //! - [`tmpfs`] and [`regular`] implement files in memory, [`memfd`] makes some without a name, [`seals`] forbids their changes; [`pipe`] pipes; [`dynamic`] is the base of the file systems whose
-//!   content is made on demand; [`devices`] opens devices;
+//!   content is made on demand; [`devices`] opens devices, and [`queues`] message queues;
 //! - [`leftover`] frees later what takes too long to free at once, and [`kept`] keeps pages that are still shown;
 //! - [`rights`] says what credentials permit; [`setattr`] changes owners and permissions; [`protect`] restricts links and
 //!   files in directories that all may write;
@@ -65,6 +65,7 @@ pub mod place;
 pub mod poll;
 mod printed;
 pub mod protect;
+pub mod queues;
 pub mod quota;
 pub mod regular;
 pub mod rename;

@@ -302,6 +302,7 @@ fn open_place(path: Path, flags: u32, ready: Ready) -> Result<FileRef, Unused> {
             return Ok(File::open(None, Kind::Pipe(end), flags));
         }
         Node::Socket(_) => return Err(FsError::NoDevAddr.into()),
+        Node::Queue(queue) => super::queues::open(queue)?,
         Node::Device => {
             if path.mount.flags() & flag::NODEV != 0 {
                 return Err(FsError::Access.into());

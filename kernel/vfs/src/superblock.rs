@@ -22,6 +22,8 @@ pub enum FsKind {
     Sysfs,
     /// Pseudo-terminals.
     Devpts,
+    /// POSIX message queues; mounted nowhere.
+    Mqueue,
 }
 
 impl FsKind {
@@ -33,6 +35,7 @@ impl FsKind {
             FsKind::Proc => "proc",
             FsKind::Sysfs => "sysfs",
             FsKind::Devpts => "devpts",
+            FsKind::Mqueue => "mqueue",
         }
     }
 
@@ -43,6 +46,7 @@ impl FsKind {
             FsKind::Proc => 0x9fa0,
             FsKind::Sysfs => 0x6265_6572,
             FsKind::Devpts => 0x1cd1,
+            FsKind::Mqueue => 0x1980_0202,
         }
     }
 }

@@ -65,6 +65,7 @@ impl DynFile for Accounts {
                 locked,
                 notifiers,
                 marks,
+                queues,
             ] = [
                 Charge::Threads,
                 Charge::Memory,
@@ -79,10 +80,11 @@ impl DynFile for Accounts {
                 Charge::LockedPages,
                 Charge::Notifiers,
                 Charge::Marks,
+                Charge::Queues,
             ]
             .map(|what| a.held(what));
             let files = names + pipe_pages + locks + in_flight + watches + notifiers + marks;
-            let used = threads + memory + files + signals + ipc + shared + locked;
+            let used = threads + memory + files + signals + ipc + shared + locked + queues;
             if used != 0 && self.only.is_none_or(|uid| uid == a.uid()) {
                 put!(out, "user={} threads={threads} memory={memory}", a.uid());
                 put!(
@@ -91,7 +93,10 @@ impl DynFile for Accounts {
                 );
                 put!(out, " in_flight={in_flight} watches={watches} ipc={ipc}");
                 put!(out, " shared_pages={shared} locked_pages={locked}");
-                put!(out, " notifiers={notifiers} marks={marks}\n");
+                put!(
+                    out,
+                    " notifiers={notifiers} marks={marks} queues={queues}\n"
+                );
             }
         });
         Ok(())

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cred::Cap;
 use ipc::sysv::{msg, registry, sem, shm};
-use ipc::{epoll, inotify};
+use ipc::{epoll, inotify, mqueue};
 use ksync::Once;
 use proc::uts;
 use task::current::current;
@@ -27,6 +27,7 @@ pub const ROOT: Tree = &[
 const FS: Tree = &[
     ("epoll", Fixed::Dir(EPOLL)),
     ("inotify", Fixed::Dir(INOTIFY)),
+    ("mqueue", Fixed::Dir(MQUEUE)),
     ("file-max", Fixed::File(|t| line(t, i64::MAX as u64))),
     ("nr_open", Fixed::File(|t| line(t, vfs::fdtable::NR_OPEN))),
     ("pipe-max-size", Fixed::Setting(pipe_max, set_pipe_max)),
@@ -102,6 +103,58 @@ const INOTIFY: Tree = &[
         Fixed::Setting(
             |t| line(t, inotify::MAX_WATCHES.load(Ordering::Relaxed)),
             |data| set_int(&inotify::MAX_WATCHES, data),
+        ),
+    ),
+];
+
+const MQUEUE: Tree = &[
+    (
+        "msg_default",
+        Fixed::Setting(
+            |t| line(t, mqueue::DEFAULT_MESSAGES.load(Ordering::Relaxed)),
+            |data| set_within(&mqueue::DEFAULT_MESSAGES, data, 1, mqueue::HARD_MESSAGES),
+        ),
+    ),
+    (
+        "msg_max",
+        Fixed::Setting(
+            |t| line(t, mqueue::MAX_MESSAGES.load(Ordering::Relaxed)),
+            |data| set_within(&mqueue::MAX_MESSAGES, data, 1, mqueue::HARD_MESSAGES),
+        ),
+    ),
+    (
+        "msgsize_default",
+        Fixed::Setting(
+            |t| line(t, mqueue::DEFAULT_SIZE.load(Ordering::Relaxed)),
+            |data| {
+                set_within(
+                    &mqueue::DEFAULT_SIZE,
+                    data,
+                    mqueue::LEAST_SIZE,
+                    mqueue::HARD_SIZE,
+                )
+            },
+        ),
+    ),
+    (
+        "msgsize_max",
+        Fixed::Setting(
+            |t| line(t, mqueue::MAX_SIZE.load(Ordering::Relaxed)),
+            |data| {
+                set_within(
+                    &mqueue::MAX_SIZE,
+                    data,
+                    mqueue::LEAST_SIZE,
+                    mqueue::HARD_SIZE,
+                )
+            },
+        ),
+    ),
+    (
+        "queues_max",
+        Fixed::Setting(
+            |t| line(t, mqueue::MAX_QUEUES.load(Ordering::Relaxed)),
+            |data| set_within(&mqueue::MAX_QUEUES, data, 0, i32::MAX as u64),
         ),
     ),
 ];
@@ -249,7 +302,12 @@ fn set_objects(value: &AtomicU64, data: &[u8]) -> Result<()> {
 
 /// Sets a limit. Fails with `Invalid` for what is no positive int.
 fn set_int(value: &AtomicU64, data: &[u8]) -> Result<()> {
-    if parse(data)? > i32::MAX as u64 {
+    set_within(value, data, 0, i32::MAX as u64)
+}
+
+/// Sets a limit. Fails with `Invalid` for what is not in `least..=most`.
+fn set_within(value: &AtomicU64, data: &[u8], least: u64, most: u64) -> Result<()> {
+    if !(least..=most).contains(&parse(data)?) {
         return Err(FsError::Invalid);
     }
     set(value, data)

@@ -7,12 +7,11 @@ pub mod charge;
 pub mod error;
 pub mod msg;
 pub mod perm;
-mod present;
+pub(crate) mod present;
 pub mod registry;
 pub mod sem;
 pub mod shm;
-mod sleeper;
-mod trim;
+pub(crate) mod trim;
 
 /// Sets the objects up. Called once, at boot, after the files.
 pub(crate) fn init() {

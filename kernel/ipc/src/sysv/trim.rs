@@ -7,7 +7,7 @@ const KEEP: usize = 4;
 
 /// To be called when an entry has gone: what is left has at most four times the room that it needs, if there is memory for a smaller
 /// one. A constant time for each entry on average. Nobody is charged for the room.
-pub(super) fn trim<T>(queue: &mut VecDeque<T>) {
+pub(crate) fn trim<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() <= KEEP || queue.len() > queue.capacity() / 4 {
         return;
     }

@@ -172,6 +172,11 @@ impl NetlinkSocket {
         if self.link.lock().to.port != 0 {
             return true;
         }
+        self.arrive(bytes)
+    }
+
+    /// As [`deliver`](Self::deliver), also to a socket that is connected.
+    fn arrive(&self, bytes: &[u8]) -> bool {
         if self.congested.load(Relaxed) {
             return false;
         }
@@ -557,6 +562,10 @@ impl Socket for NetlinkSocket {
             gid,
             ..Attr::unnamed(self.ino, mode::SOCK | 0o777)
         }
+    }
+
+    fn tell(&self, bytes: &[u8]) {
+        self.arrive(bytes);
     }
 
     fn locks(&self) -> &LockSlot {

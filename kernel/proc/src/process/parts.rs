@@ -13,6 +13,16 @@ use crate::lock;
 use crate::space::SpaceUser;
 
 impl Process {
+    /// A number for the program that the process runs: for [`runs_program`](Self::runs_program).
+    pub fn program_number(&self) -> u32 {
+        self.exec_id.get()
+    }
+
+    /// Whether the process certainly runs the program that it ran when [`program_number`](Self::program_number) returned `then`.
+    pub fn runs_program(&self, then: u32) -> bool {
+        self.exec_id.is_still(then)
+    }
+
     /// The address space; none for the kernel's process and for zombies.
     pub fn space(&self) -> Option<Arc<Space>> {
         self.space.lock().as_ref().map(|s| s.space().clone())

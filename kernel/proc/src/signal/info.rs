@@ -7,6 +7,7 @@ pub mod code {
     pub const KERNEL: i32 = 0x80;
     pub const TKILL: i32 = -6;
     pub const TIMER: i32 = -2;
+    pub const MESGQ: i32 = -3;
     pub const SIGIO: i32 = -5;
     pub const POLL_IN: i32 = 1;
     pub const POLL_OUT: i32 = 2;

@@ -8,11 +8,11 @@ use ksync::Spin;
 use task::park::Deadline;
 
 use super::queue::{Message, Queue, State, registry};
+use crate::sleeper::Sleeper;
 use crate::sysv::error::{Result, SysvError};
 use crate::sysv::perm::{Caller, OwnPerm, READ, WRITE};
 use crate::sysv::present::now;
 use crate::sysv::registry::Object;
-use crate::sysv::sleeper::Sleeper;
 use crate::sysv::trim::trim;
 
 ksync::lock_class!(pub ToSendLock, "message to send", rank = 86);

@@ -9,10 +9,10 @@ use task::park::Deadline;
 use super::set::{MAX_OPERATIONS, Set, registry};
 use super::undo::List;
 use super::waiting::{Attempt, Request, Waiting};
+use crate::sleeper::Sleeper;
 use crate::sysv::error::{Result, SysvError};
 use crate::sysv::perm::{Caller, READ, WRITE, flag};
 use crate::sysv::registry::Object;
-use crate::sysv::sleeper::Sleeper;
 
 /// Flag of an operation that is undone at the end, with Linux's number.
 const UNDO: u16 = 0x1000;

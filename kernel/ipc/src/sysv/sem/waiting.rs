@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use super::operate::Operation;
 use super::set::{MAX_VALUE, State};
+use crate::sleeper::Sleeper;
 use crate::sysv::error::{Result, SysvError};
 use crate::sysv::present::now;
-use crate::sysv::sleeper::Sleeper;
 use crate::sysv::trim::trim;
 
 /// What one call asks for.

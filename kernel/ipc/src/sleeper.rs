@@ -8,7 +8,7 @@ use ksync::Spin;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
 use task::wait::WaitQueue;
 
-ksync::lock_class!(pub AnswerLock, "System V answer", rank = 85);
+ksync::lock_class!(pub AnswerLock, "answer", rank = 85);
 
 /// A thread that waits for an answer. See the module.
 pub struct Sleeper<R> {

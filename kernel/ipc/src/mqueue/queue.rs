@@ -1,0 +1,142 @@
+//! A queue, and its ends.
+
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use cred::{Cred, MemoryCharge};
+use ksync::Spin;
+use task::wait::WaitQueue;
+use vfs::error::{FsError, Result};
+
+use super::claim::{Claim, Shape};
+use super::notice::Registration;
+use super::transfer::{Message, Receiver, Sender};
+
+ksync::lock_class!(pub QueueLock, "POSIX message queue", rank = 84);
+
+/// What a queue's lock guards.
+pub(super) struct State {
+    /// Has room for as many as the queue may have.
+    pub messages: BinaryHeap<Message>,
+    /// The number of the next message that enters.
+    next: u64,
+    /// Bytes of the messages.
+    pub bytes: usize,
+    /// Threads that wait for a message. Empty unless there is none.
+    pub receivers: VecDeque<Arc<Receiver>>,
+    /// Threads that wait for room. Empty unless there is none.
+    pub senders: VecDeque<Sender>,
+    /// What is to happen when a message comes.
+    pub registration: Option<Registration>,
+    /// Open files.
+    opens: usize,
+    /// Whether it has a name.
+    named: bool,
+}
+
+/// A queue. See `doc/mqueue.md`.
+pub(super) struct Queue {
+    /// Constant.
+    pub shape: Shape,
+    pub state: Spin<State, QueueLock>,
+    /// Those that poll.
+    pub pollers: WaitQueue,
+    claim: Claim,
+    _memory: MemoryCharge,
+}
+
+impl Queue {
+    /// An empty queue with a name and one open file, charged to the user of `cred`.
+    ///
+    /// # Errors
+    /// Those of [`Claim::new`]; `NoMemory`.
+    pub fn new(shape: Shape, cred: &Cred, limit: u64) -> Result<Arc<Queue>> {
+        let claim = Claim::new(shape, cred, limit)?;
+        let mut places = Vec::new();
+        places
+            .try_reserve_exact(shape.messages)
+            .map_err(|_| FsError::NoMemory)?;
+        let bytes = size_of::<Queue>() + shape.messages * size_of::<Message>();
+        Ok(Arc::new(Queue {
+            shape,
+            state: Spin::new(State {
+                messages: BinaryHeap::from(places),
+                next: 0,
+                bytes: 0,
+                receivers: VecDeque::new(),
+                senders: VecDeque::new(),
+                registration: None,
+                opens: 1,
+                named: true,
+            }),
+            pollers: WaitQueue::new(),
+            claim,
+            _memory: MemoryCharge::new(cred.payer, bytes),
+        }))
+    }
+
+    /// Counts another open file.
+    ///
+    /// # Errors
+    /// `NotFound` if the queue has ended.
+    pub fn reopen(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.is_gone() {
+            return Err(FsError::NotFound);
+        }
+        state.opens += 1;
+        Ok(())
+    }
+
+    /// An open file is closed.
+    pub fn closed(&self) {
+        self.leave(|state| state.opens -= 1);
+    }
+
+    /// The name is removed.
+    pub fn unlinked(&self) {
+        self.leave(|state| state.named = false);
+    }
+
+    /// Takes something away that keeps the queue, and ends it if nothing else does.
+    fn leave(&self, take: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock();
+        take(&mut state);
+        if !state.is_gone() {
+            return;
+        }
+        let rest = (
+            core::mem::take(&mut state.messages),
+            state.registration.take(),
+        );
+        drop(state);
+        self.claim.give_back();
+        drop(rest);
+    }
+}
+
+impl State {
+    fn is_gone(&self) -> bool {
+        self.opens == 0 && !self.named
+    }
+
+    /// Puts a message in, for which there is room.
+    pub fn enter(&mut self, mut message: Message) {
+        debug_assert!(
+            self.messages.len() < self.messages.capacity(),
+            "a place for each message"
+        );
+        message.number = self.next;
+        self.next += 1;
+        self.bytes += message.text.len();
+        self.messages.push(message);
+    }
+
+    /// Takes the first message out.
+    pub fn take(&mut self) -> Option<Message> {
+        let message = self.messages.pop()?;
+        self.bytes -= message.text.len();
+        Some(message)
+    }
+}
