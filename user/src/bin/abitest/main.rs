@@ -32,6 +32,8 @@ mod look;
 mod matrix;
 mod memfds;
 mod mm;
+mod mqueue;
+mod mqueue_calls;
 mod msg;
 mod names;
 mod netlink;
@@ -75,6 +77,7 @@ const SUBJECTS: &[&[Test]] = &[
     splices::TESTS,
     sockets::TESTS,
     pipes::TESTS,
+    mqueue::TESTS,
     msg::TESTS,
     sem::TESTS,
     shm::TESTS,
