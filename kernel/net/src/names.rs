@@ -168,7 +168,8 @@ fn make(walk: &Walk, path: &[u8], umask: u32, bound: Arc<Bound>) -> Result<()> {
     if slash {
         return Err(FsError::NotFound.into());
     }
-    let mode = NewMode { perm: 0o777, umask };
+    // As in Linux the umask counts beside a default list of the directory.
+    let mode = NewMode::exact(0o777 & !umask);
     open::writable_dir(&dir).map_err(|e| match vfs::walk::child(&dir, name) {
         Ok(_) => FsError::Exists,
         Err(_) => e,

@@ -176,7 +176,12 @@ fn stand_aside(process: Option<Arc<Process>>, new: Arc<Thread>) {
 /// period, where nothing may sleep, and freeing memory and files may take long.
 #[cold]
 fn undo(process: &Process) {
-    drop(process.set_files(None));
+    if let Some(files) = process.set_files(None) {
+        if Arc::strong_count(&files) == 1 {
+            files.abandon();
+        }
+        drop(files);
+    }
     drop(process.set_fs(None));
     drop(process.set_space(None));
     process.clear_program();

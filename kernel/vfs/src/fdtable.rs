@@ -33,6 +33,8 @@ struct Search {
     /// it as it takes the descriptor out. So either the close sees it and releases the lock, or the thread that takes the
     /// lock finds the descriptor closed afterwards.
     locked: bool,
+    /// The process that has it never ran: what its descriptors lead to is not told of their end.
+    abandoned: bool,
 }
 
 type Locked<'a> = RcTableGuard<'a, File, Search, FdLock>;
@@ -63,25 +65,35 @@ pub struct FdTable {
 
 impl Drop for FdTable {
     fn drop(&mut self) {
-        let owner = (self.table.extra_mut().locked).then(|| self.lock_owner());
+        let extra = self.table.extra_mut();
+        let (locked, told) = (extra.locked, !extra.abandoned);
+        let owner = locked.then(|| self.lock_owner());
         for file in self.table.drain() {
-            closed(&file, owner);
+            if told {
+                closed(&file, owner);
+            }
         }
     }
 }
 
-/// Tells `file` that one of its descriptors was closed, and releases the locks of `owner` on it: POSIX releases them even if other
-/// descriptors of the file are open.
+/// Tells `file` that one of its descriptors was closed, and releases the locks of `owner` on it.
 fn closed(file: &File, owner: Option<u64>) {
-    // A file opened with O_PATH is none through which locks could be had, as on Linux.
-    if file.is_place() {
-        return;
-    }
-    if let (Some(owner), Some(locks)) = (owner, file.locks()) {
-        lock::release(locks, owner);
-    }
-    if let Kind::Other(ops) = &file.kind {
+    release(file, owner);
+    if let Kind::Other(ops) = &file.kind
+        && !file.is_place()
+    {
         ops.flush(file);
+    }
+}
+
+/// Releases the locks of `owner` on `file`, because one of its descriptors is gone: POSIX releases them even if other descriptors of
+/// the file are open.
+fn release(file: &File, owner: Option<u64>) {
+    // A file opened with O_PATH is none through which locks could be had, as on Linux.
+    if let Some(owner) = owner.filter(|_| !file.is_place())
+        && let Some(locks) = file.locks()
+    {
+        lock::release(locks, owner);
     }
 }
 
@@ -92,6 +104,7 @@ impl FdTable {
             first_free: 0,
             charge: MemoryCharge::NONE,
             locked: false,
+            abandoned: false,
         }))
     }
 
@@ -109,6 +122,7 @@ impl FdTable {
             first_free,
             charge: charge_for(count),
             locked: false,
+            abandoned: false,
         });
         let copy = copy.map_err(|_| FsError::NoMemory)?;
         Ok(Self::with(copy))
@@ -158,6 +172,11 @@ impl FdTable {
     /// Records that the table may own locks on files, which must be released when descriptors are closed.
     pub fn note_lock(&self) {
         self.table.lock().locked = true;
+    }
+
+    /// Says that the process for which this copy was made will not run. It has locked nothing.
+    pub fn abandon(&self) {
+        self.table.lock().abandoned = true;
     }
 
     /// The process that has the table, as the owner of locks.
@@ -274,7 +293,8 @@ impl FdTable {
                 let owner = self.owner(&table);
                 drop(table);
                 drop(undone);
-                closed(file, owner);
+                // Nobody has had it, and so closed it.
+                release(file, owner);
             }
         }
     }

@@ -74,6 +74,9 @@ impl Claim {
     /// # Errors
     /// `NoSpace` for one queue too many; `TooManyFiles` beyond the limit. Nothing is charged.
     pub fn new(shape: Shape, cred: &Cred, limit: u64) -> Result<Claim> {
+        if shape.bytes() as u64 > limit {
+            return Err(FsError::TooManyFiles);
+        }
         // Charged first, so that of two threads at a limit one sees the other's charge. The drop gives back.
         let claim = Claim {
             payer: cred.payer,

@@ -9,6 +9,7 @@ use cred::Cred;
 use fscore::path::NAME_MAX;
 use fscore::perm;
 use ksync::Once;
+use task::current::current;
 use vfs::dentry::Dentry;
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileRef, Kind, o};
@@ -111,9 +112,12 @@ pub fn open(cred: &Cred, name: &[u8], how: How) -> Result<FileRef> {
             },
             None => return Err(FsError::NotFound),
         };
-        // Another thread has removed it, or made one, meanwhile.
         if let Some(opened) = opened {
             return Ok(opened);
+        }
+        // Another thread has removed it, or made one, meanwhile.
+        if current().kill_pending() {
+            return Err(FsError::Interrupted);
         }
     }
 }

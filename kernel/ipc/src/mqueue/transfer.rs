@@ -140,8 +140,9 @@ pub fn send(file: &File, message: Message, deadline: Deadline) -> Result<()> {
                 state.enter(message);
                 let told = notice::due(&mut state);
                 drop(state);
-                told.into_iter().for_each(|told| told.notice.arrived());
                 queue.pollers.wake_all();
+                // It may wait for memory.
+                told.into_iter().for_each(|told| told.notice.arrived());
             }
             touch(file);
             return Ok(());

@@ -90,6 +90,9 @@ pub fn follow_mode(inode: &Inode, perm: u32) -> Result<()> {
     let Some(kept) = old.as_ref().and_then(|set| set.acl(AclKind::Access)) else {
         return Ok(());
     };
+    if kept.acl.mode_bits() == perm & 0o777 {
+        return Ok(());
+    }
     let new = kept.with_mode(perm)?;
     let payer = new.payer();
     let set = store::with_acl(&old, AclKind::Access, Some(new), payer)?;

@@ -2,6 +2,7 @@
 
 use crate::harness::*;
 use crate::privileges::{as_child, become_user_with};
+use crate::socket_calls::{STREAM, bind, socket};
 use crate::xattrs::{get, holds_or, is_err, list, remove, set, with_file};
 use user::sys;
 
@@ -213,6 +214,10 @@ tests! { "acl";
         ok!(sc!(SYS_mknod, path(&at("fifo")), libc::S_IFIFO | 0o620, 0));
         is!(mode(&at("fifo")), 0o620);
         holds!(has(&at("fifo"), ACCESS, &[owner(6), user(1000, 7), group(5), mask(2), other(0)]));
+        // Of a socket's name the umask counts, too.
+        ok!(bind(ok!(socket(STREAM)), &at("socket")));
+        is!(mode(&at("socket")), 0o700);
+        holds!(has(&at("socket"), ACCESS, &[owner(7), user(1000, 7), group(5), mask(0), other(0)]));
         ok!(sc!(SYS_symlink, path("x"), path(&at("link"))));
         is!(ok!(list(&at("link"))), Vec::<String>::new());
         let fd = ok!(sys::open(dir, libc::O_RDWR | libc::O_TMPFILE, 0o640));
