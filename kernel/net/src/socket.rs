@@ -36,6 +36,13 @@ pub struct Message<'a> {
     pub nonblocking: bool,
 }
 
+impl<'a> Message<'a> {
+    /// The address, for families in which one without bytes is none.
+    pub fn addressed(&self) -> Option<&'a [u8]> {
+        self.to.filter(|address| !address.is_empty())
+    }
+}
+
 /// How to receive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Receive {

@@ -156,7 +156,7 @@ impl LocalSocket {
 
     fn send_datagram(&self, buf: &mut IoBuf, message: Message) -> Result<usize> {
         self.bind_for_ids()?;
-        if let Some(address) = message.to {
+        if let Some(address) = message.addressed() {
             let name = Name::parse(address)?.ok_or(FsError::Invalid)?;
             Packet::cost_of(buf.remaining(), &self.sent)?;
             let Target::Inbox(to) = names::find(self.kind, &name)?.target() else {
@@ -281,12 +281,8 @@ impl Socket for LocalSocket {
     }
 
     fn send(&self, buf: &mut IoBuf, message: Message) -> Result<usize> {
-        let message = Message {
-            to: message.to.filter(|address| !address.is_empty()),
-            ..message
-        };
         match self.kind {
-            Type::Stream => match (message.to, self.peer()) {
+            Type::Stream => match (message.addressed(), self.peer()) {
                 (Some(_), Some(_)) => Err(SocketError::IsConnected),
                 (Some(_), None) => Err(FsError::NotSupported.into()),
                 _ => self.send_stream(buf, message),

@@ -176,11 +176,10 @@ fn stand_aside(process: Option<Arc<Process>>, new: Arc<Thread>) {
 /// period, where nothing may sleep, and freeing memory and files may take long.
 #[cold]
 fn undo(process: &Process) {
-    if let Some(files) = process.set_files(None) {
-        if Arc::strong_count(&files) == 1 {
-            files.abandon();
-        }
-        drop(files);
+    if let Some(files) = process.set_files(None)
+        && Arc::strong_count(&files) == 1
+    {
+        files.abandon();
     }
     drop(process.set_fs(None));
     drop(process.set_space(None));

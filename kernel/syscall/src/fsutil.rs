@@ -317,6 +317,18 @@ pub const RW_MAX: usize = 0x7fff_f000;
 /// Most buffers that readv and similar calls take.
 const IOV_MAX: usize = 1024;
 
+/// A copy of `len` bytes of the program, of which the caller has bounded the number and for which it has been admitted.
+///
+/// # Errors
+/// ENOMEM, EFAULT.
+pub fn user_bytes(addr: u64, len: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
+    bytes.resize(len, 0);
+    hal::user::copy_in(&mut bytes, addr).map_err(fault)?;
+    Ok(bytes)
+}
+
 /// The user buffer of a read or write, cut to [`RW_MAX`] bytes.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ use vfs::file::{FileRef, o};
 use vfs::open::CHANGING;
 
 use super::errno::Errno;
-use super::fsutil::{Caller, Slot, real_file, user_path};
+use super::fsutil::{Caller, Slot, real_file, user_bytes, user_path};
 use super::time::read_timespec;
 use crate::call::{Args, Handler};
 
@@ -96,10 +96,7 @@ fn timedsend(a: &mut Args) -> Result<u64, Errno> {
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     mqueue::check_send(&file, len)?;
     mem::admit_process()?;
-    let mut text = Vec::new();
-    text.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
-    text.resize(len, 0);
-    hal::user::copy_in(&mut text, at)?;
+    let text = user_bytes(at, len)?;
     mqueue::send(&file, Message::new(priority, text), deadline)?;
     Ok(0)
 }

@@ -17,7 +17,7 @@ use vfs::xattr::ops;
 use vfs::xattr::store::How;
 
 use super::errno::Errno;
-use super::fsutil::{Caller, at, fault, real_file, user_path};
+use super::fsutil::{Caller, at, fault, real_file, user_bytes, user_path};
 use crate::call::{Args, Handler};
 
 /// The calls of this file.
@@ -114,12 +114,7 @@ fn value(from: u64, size: u64) -> Result<Vec<u8>, Errno> {
     if size > SIZE_MAX {
         return Err(Errno::E2BIG);
     }
-    let mut value = Vec::new();
-    let room = value.try_reserve_exact(size as usize);
-    room.map_err(|_| Errno::ENOMEM)?;
-    value.resize(size as usize, 0);
-    user::copy_in(&mut value, from).map_err(fault)?;
-    Ok(value)
+    user_bytes(from, size as usize)
 }
 
 fn remove(a: &Args, place: Option<&Path>) -> Result<u64, Errno> {

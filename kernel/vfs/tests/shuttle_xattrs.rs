@@ -6,35 +6,19 @@
 
 mod support;
 mod support_names;
+mod support_xattrs;
 
 use cred::Cred;
 use fscore::perm::{READ, WRITE};
 use support::threads::{everywhere, spawn, wait_for_ends};
 use support::{Calls, on};
 use support_names::{OTHER, TEAM, USER, give, inode, set_mode, user};
+use support_xattrs::{ACCESS, get, raw, remove, set};
 use vfs::error::{FsError, Result};
 use vfs::rights::permitted;
 use vfs::setattr::chmod;
 use vfs::xattr::ops;
 use vfs::xattr::store::How;
-
-const ACCESS: &str = "system.posix_acl_access";
-
-fn set(path: &str, name: &str, value: &[u8]) -> Result<()> {
-    let place = Calls::of_root().find(path)?;
-    let name = name.as_bytes();
-    ops::set(&Cred::root(), &place, name, value.to_vec(), How::Any)
-}
-
-fn get(path: &str, name: &str) -> Result<Vec<u8>> {
-    let place = Calls::of_root().find(path)?;
-    ops::get(&Cred::root(), &place, name.as_bytes()).map(|value| value.to_vec())
-}
-
-fn remove(path: &str, name: &str) -> Result<()> {
-    let place = Calls::of_root().find(path)?;
-    ops::remove(&Cred::root(), &place, name.as_bytes())
-}
 
 /// The bytes of a list: the owner has all rights, the others none.
 fn list(group: u16, mask: Option<u16>) -> Vec<u8> {
@@ -44,13 +28,7 @@ fn list(group: u16, mask: Option<u16>) -> Vec<u8> {
     entries.push((4, group, none));
     entries.extend(mask.map(|mask| (0x10, mask, none)));
     entries.push((0x20, 0, none));
-    let mut bytes = 2u32.to_le_bytes().to_vec();
-    for (tag, perm, id) in entries {
-        bytes.extend(tag.to_le_bytes());
-        bytes.extend(perm.to_le_bytes());
-        bytes.extend(id.to_le_bytes());
-    }
-    bytes
+    raw(&entries)
 }
 
 /// A file of which the group may read.

@@ -3,6 +3,7 @@
 
 mod support;
 mod support_names;
+mod support_xattrs;
 
 use std::alloc::Layout;
 use std::fmt::Debug;
@@ -12,6 +13,7 @@ use cred::{Account, Cap, CapSet, Charge, Cred, Payer};
 use fscore::perm::{EXEC, READ, WRITE};
 use support::{Calls, on, threads};
 use support_names::{OTHER, TEAM, USER, bits, free_all, give, inode, set_mode, user};
+use support_xattrs::{ACCESS, get, raw, remove, set, set_by};
 use vfs::error::FsError::{self, Access, Exists, NoData, NoMemory, NoSpace, NotSupported, Perm};
 use vfs::rights::permitted;
 use vfs::setattr::{NewMode, chmod};
@@ -24,31 +26,11 @@ use vm_host::heap::{Heap, know, refuse_none, refuse_once};
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
 /// Runs `body` as the only test of the program, on a machine with one CPU.
 fn alone_on_one(body: impl FnOnce(&Calls) + Send + 'static) {
     alone(|| on(1, || body(&Calls::of_root())));
-}
-
-fn set_by(cred: &Cred, path: &str, name: &str, value: &[u8], how: How) -> Result<(), FsError> {
-    let place = Calls::of_root().find(path)?;
-    ops::set(cred, &place, name.as_bytes(), value.to_vec(), how)
-}
-
-fn set(path: &str, name: &str, value: &[u8]) -> Result<(), FsError> {
-    set_by(&Cred::root(), path, name, value, How::Any)
-}
-
-fn get(path: &str, name: &str) -> Result<Vec<u8>, FsError> {
-    let place = Calls::of_root().find(path)?;
-    ops::get(&Cred::root(), &place, name.as_bytes()).map(|value| value.to_vec())
-}
-
-fn remove(path: &str, name: &str) -> Result<(), FsError> {
-    let place = Calls::of_root().find(path)?;
-    ops::remove(&Cred::root(), &place, name.as_bytes())
 }
 
 fn names(cred: &Cred, path: &str) -> Vec<String> {
@@ -68,13 +50,7 @@ fn list(named: (u32, u16), group: u16, mask: u16, other: u16) -> Vec<u8> {
         (0x10, mask, none),
         (0x20, other, none),
     ];
-    let mut bytes = 2u32.to_le_bytes().to_vec();
-    for (tag, perm, id) in entries {
-        bytes.extend(tag.to_le_bytes());
-        bytes.extend(perm.to_le_bytes());
-        bytes.extend(id.to_le_bytes());
-    }
-    bytes
+    raw(&entries)
 }
 
 /// Credentials whose names are charged to an account of their own.

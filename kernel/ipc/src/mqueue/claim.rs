@@ -74,16 +74,17 @@ impl Claim {
     /// # Errors
     /// `NoSpace` for one queue too many; `TooManyFiles` beyond the limit. Nothing is charged.
     pub fn new(shape: Shape, cred: &Cred, limit: u64) -> Result<Claim> {
-        if shape.bytes() as u64 > limit {
+        let bytes = shape.bytes();
+        if bytes as u64 > limit {
             return Err(FsError::TooManyFiles);
         }
         // Charged first, so that of two threads at a limit one sees the other's charge. The drop gives back.
         let claim = Claim {
             payer: cred.payer,
-            bytes: AtomicUsize::new(shape.bytes()),
+            bytes: AtomicUsize::new(bytes),
         };
         let others = QUEUES.fetch_add(1, Relaxed);
-        claim.payer.charge(Charge::Queues, shape.bytes());
+        claim.payer.charge(Charge::Queues, bytes);
         if others >= MAX_QUEUES.load(Relaxed) && !cred.capable(Cap::SysResource) {
             return Err(FsError::NoSpace);
         }

@@ -335,13 +335,13 @@ impl NetlinkSocket {
     /// # Errors
     /// `Invalid`, `Perm`; `ConnectionRefused` for another socket: none listens to anything but the kernel; `NotSupported` for a group.
     fn check_destination(&self, message: &Message) -> Result<()> {
-        let to = match message.to {
-            Some(raw) if !raw.is_empty() => {
+        let to = match message.addressed() {
+            Some(raw) => {
                 let to = Endpoint::parse(raw)?;
                 to.check()?;
                 to
             }
-            _ => self.link.lock().to,
+            None => self.link.lock().to,
         };
         match to {
             Endpoint { port: 0, groups: 0 } => Ok(()),

@@ -1,7 +1,6 @@
 //! msgget(2), msgsnd(2), msgrcv(2), msgctl(2).
 
 use abi::raw::general as nr;
-use alloc::vec::Vec;
 
 use hal::uaccess::UserPtr;
 use ipc::sysv::error::SysvError;
@@ -13,6 +12,7 @@ use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::{as_caller, command, new_owner, pair, perm_words};
 use crate::call::{Args, Handler};
 use crate::errno::Errno;
+use crate::fsutil::user_bytes;
 
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
@@ -59,11 +59,7 @@ fn msgsnd(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     mem::admit_process()?;
-    let mut text = Vec::new();
-    text.try_reserve_exact(len as usize)
-        .map_err(|_| Errno::ENOMEM)?;
-    text.resize(len as usize, 0);
-    hal::user::copy_in(&mut text, at.wrapping_add(KIND))?;
+    let text = user_bytes(at.wrapping_add(KIND), len as usize)?;
     let waits = flags & flag::NO_WAIT == 0;
     as_caller(|caller| {
         let message = Message::new(kind, text, caller)?;
