@@ -1,10 +1,24 @@
 //! Wait queues, their memory, and their listeners.
 
 use super::*;
+use core::sync::atomic::AtomicU32;
 
 crate::lock_class!(QueueLock, "test wait queue", rank = 100);
 
-static ROUNDS: [Round; 5] = [const { Round::after(0) }; 5];
+static ROUNDS: [Round; 32] = [const { Round::after(0) }; 32];
+
+/// Threads that no other test has: the tests run side by side.
+fn threads<const N: usize>() -> [u32; N] {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = NEXT.fetch_add(N as u32, Relaxed);
+    assert!(first as usize + N <= ROUNDS.len());
+    core::array::from_fn(|n| first + n as u32)
+}
+
+/// The registration of a thread that begins to sleep.
+fn sleeper(tid: u32) -> Registration {
+    Registration::new(tid, ROUNDS[tid as usize].begin())
+}
 
 enum Threads {}
 
@@ -59,7 +73,8 @@ fn a_listener_takes_no_wake_up_from_a_thread() {
     let queue = Queue::new();
     listen(&queue, 0, false);
     listen(&queue, 1, true);
-    assert!(queue.add(Registration::new(0, ROUNDS[0].begin())));
+    let [thread] = threads();
+    assert!(queue.add(sleeper(thread)));
     listen(&queue, 2, false);
     assert!(queue.wake_one());
     assert_eq!(calls(0..3), [1, 1, 0]);
@@ -98,8 +113,8 @@ fn a_listener_is_called_once_a_round_and_for_its_causes() {
     assert_eq!(other.wake_all(), 0, "its round is over");
     assert_eq!(calls(10..13), [1, 0, 0]);
     // A thread is woken for any cause.
-    let round = ROUNDS[1].begin();
-    assert!(queue.add(Registration::new(1, round).except(Cause::Room)));
+    let [thread] = threads();
+    assert!(queue.add(sleeper(thread).except(Cause::Room)));
     assert_eq!(queue.wake_all_for(Cause::Room), 1);
 }
 
@@ -118,7 +133,8 @@ fn a_standing_listener_is_called_by_each_wake_up_until_its_round_ends() {
     assert_eq!(calls(3..4), [9]);
     assert_eq!(HANG_UPS.swap(0, Relaxed), 3);
     // Beside a thread, which is woken once.
-    assert!(queue.add(Registration::new(2, ROUNDS[2].begin())));
+    let [thread] = threads();
+    assert!(queue.add(sleeper(thread)));
     assert!(queue.wake_one());
     assert!(!queue.wake_one());
     assert_eq!(calls(3..4), [2]);
@@ -170,10 +186,11 @@ fn a_queue_has_so_many_listeners_and_no_more() {
         queue.add(Registration::listener(BEGIN + n, round, false))
     };
     // A thread is not in their way, nor they in its.
-    assert!(queue.add(Registration::new(3, ROUNDS[3].begin())));
+    let [first, second] = threads();
+    assert!(queue.add(sleeper(first)));
     assert!((0..most).all(add));
     assert!(!add(most) && !add(most + 1));
-    assert!(queue.add(Registration::new(4, ROUNDS[4].begin())));
+    assert!(queue.add(sleeper(second)));
     all[7].end();
     assert!(add(most) && !add(most + 1));
     assert_eq!(queue.list.lock().len(), MOST_LISTENERS + 2);
@@ -182,10 +199,10 @@ fn a_queue_has_so_many_listeners_and_no_more() {
 #[test]
 fn what_sleepers_leave_behind_takes_no_memory() {
     let queue = WaitQueue::<Threads, QueueLock>::new();
+    let threads: [u32; 2] = threads();
     for _ in 0..100 {
-        for tid in [1, 2] {
-            let round = ROUNDS[tid as usize].begin();
-            assert!(queue.add(Registration::new(tid, round)));
+        for tid in threads {
+            assert!(queue.add(sleeper(tid)));
         }
     }
     let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
@@ -197,26 +214,24 @@ fn what_sleepers_leave_behind_takes_no_memory() {
 fn many_sleepers_leave_a_short_list() {
     let mut queue = WaitQueue::<Threads, QueueLock>::new();
     let room = |more: &mut Further| more.as_ref().map_or(0, |list| list.capacity());
-    let sleep = |queue: &WaitQueue<_, _>, tid| {
-        assert!(queue.add(Registration::new(tid, ROUNDS[tid as usize].begin())));
-    };
+    let sleep = |queue: &WaitQueue<_, _>, tid| assert!(queue.add(sleeper(tid)));
+    let [first, second] = threads();
     let list = Box::new(VecDeque::with_capacity(4096));
     queue.list.lock().grow(list);
-    sleep(&queue, 1);
+    sleep(&queue, first);
     assert!(queue.list.lock().more.with(room) <= KEEP);
-    sleep(&queue, 2);
+    sleep(&queue, second);
     assert_eq!(queue.wake_all(), 2);
     queue.clear();
     assert_eq!(queue.list.lock().more.with(room), 0);
-    sleep(&queue, 1);
+    sleep(&queue, first);
     assert_eq!(queue.wake_all(), 1);
 }
 
 #[test]
 fn a_thread_that_listens_again_takes_one_place() {
     let queue = WaitQueue::<Threads, QueueLock>::new();
-    let first = Registration::new(3, ROUNDS[3].begin());
-    let again = Registration::new(4, ROUNDS[4].begin());
+    let [first, again] = threads().map(sleeper);
     assert!(queue.add(first));
     for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
         assert!(queue.add(again));
