@@ -51,25 +51,32 @@ pub(super) struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
 /// Pointer to a CPU's shard: empty until the CPU attaches a member, then set once.
 type ShardPtr<T, M, C> = EpochPtr<Box<Padded<Shard<T, M, C>>>>;
 
-/// The shards of a grown hub, by CPU.
+/// Places of shards that stand on a line of their own: each attachment reads one, and next to none writes one, so the line
+/// must have no neighbours that are written.
+#[repr(align(64))]
+struct Line<T>([T; 8]);
+
+/// The shards of a grown hub, by CPU. On a line of its own, as the places are.
+#[repr(align(64))]
 pub(super) struct Shards<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
-    places: Box<[ShardPtr<T, M, C>]>,
+    lines: Box<[Line<ShardPtr<T, M, C>>]>,
 }
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shards<T, M, C> {
     /// `None` if memory is short.
     pub(super) fn new(ncpus: usize) -> Option<Self> {
-        let mut places = Vec::new();
-        places.try_reserve_exact(ncpus).ok()?;
-        places.extend((0..ncpus).map(|_| EpochPtr::new(None)));
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(ncpus.div_ceil(8)).ok()?;
+        let line = |_| Line(core::array::from_fn(|_| EpochPtr::new(None)));
+        lines.extend((0..ncpus.div_ceil(8)).map(line));
         Some(Self {
-            places: places.into_boxed_slice(),
+            lines: lines.into_boxed_slice(),
         })
     }
 
     /// This CPU's shard; `None` if there is no memory for it.
     pub(super) fn here<'p>(&'p self, pin: &'p CpuPin) -> Option<&'p Shard<T, M, C>> {
-        let place = &self.places[pin.cpu()];
+        let place = &self.lines[pin.cpu() / 8].0[pin.cpu() % 8];
         if place.is_none() {
             place.set_if_none(try_box(Padded(Shard::new())).ok()?).ok();
         }
@@ -77,7 +84,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shards<T, M, C> {
     }
 
     pub(super) fn iter<'p>(&'p self, pin: &'p CpuPin) -> impl Iterator<Item = &'p Shard<T, M, C>> {
-        let shards = self.places.iter().filter_map(|place| place.load(pin));
+        let places = self.lines.iter().flat_map(|line| &line.0);
+        let shards = places.filter_map(|place| place.load(pin));
         shards.map(|shard| &shard.0)
     }
 }
