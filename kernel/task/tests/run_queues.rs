@@ -141,21 +141,24 @@ fn a_thread_that_runs_elsewhere_moves_without_waiting_for_a_tick() {
             }
         });
         let thread = ids::hold_thread(tid).expect("it runs");
-        for n in 0..8 {
+        // A host that is busy elsewhere holds a simulated CPU up, too. A move that waits for the tick is quick by chance: in one round
+        // of eight.
+        let (rounds, mut quick) = (24, 0);
+        for n in 0..rounds {
             assert!(sched::set_affinity(&thread, &CpuMask::one(1)));
             nap(20);
             assert_eq!(on_cpu.load(SeqCst), 1);
             // At another time between two ticks of that CPU.
-            compute(n * MS / 2);
+            compute(n % 8 * MS / 2);
             let begun = monotonic_ns();
             assert!(sched::set_affinity(&thread, &CpuMask::one(0)));
             // Its new CPU is this one, which it shares.
             while sched::running(1) != 0 {
                 hal::cpu::relax();
             }
-            let took = monotonic_ns() - begun;
-            assert!(took < MS / 2, "{took}");
+            quick += u64::from(monotonic_ns() - begun < MS / 2);
         }
+        assert!(quick >= rounds / 3, "{quick} of {rounds}");
         nap(5);
         assert_eq!(on_cpu.load(SeqCst), 0);
         stop.store(true, SeqCst);
@@ -253,9 +256,14 @@ fn a_yield_lets_a_thread_run_that_has_used_more() {
 fn a_yield_with_nobody_else_returns_at_once() {
     on(2, || {
         assert!(sched::set_affinity(&current(), &CpuMask::one(1)));
-        let (begun, switches) = (monotonic_ns(), switches(1));
-        (0..10).for_each(|_| sched::yield_now());
-        assert!(monotonic_ns() - begun < MS / 10);
+        let switches = switches(1);
+        // More than once, for the host may be busy elsewhere.
+        let quick = (0..50).any(|_| {
+            let begun = monotonic_ns();
+            (0..10).for_each(|_| sched::yield_now());
+            monotonic_ns() - begun < MS / 10
+        });
+        assert!(quick);
         assert_eq!(self::switches(1), switches);
     });
 }
