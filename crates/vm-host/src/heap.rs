@@ -155,6 +155,11 @@ pub fn refuse_once(n: u32) {
     LEFT.set(n);
 }
 
+/// Number of blocks until one fails; 0 for none.
+pub fn left() -> u32 {
+    LEFT.get()
+}
+
 /// Fails no more blocks. Returns whether the pending failure has happened.
 pub fn refuse_none() -> bool {
     PERIOD.set(0);

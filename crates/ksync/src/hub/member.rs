@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use core::{
+    alloc::Layout,
     ops::{ControlFlow, Deref},
     ptr::{self, NonNull},
 };
@@ -281,6 +282,9 @@ pub struct NewMember<T: HubValue, M: Send + Sync + 'static, C: LockClass = HubSh
 }
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> NewMember<T, M, C> {
+    /// The block that it takes: for tests, which let just that fail.
+    pub const BLOCK: Layout = Layout::new::<Node<T, M, C>>();
+
     /// Allocates it.
     ///
     /// # Errors

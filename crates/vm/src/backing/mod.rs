@@ -557,6 +557,13 @@ impl Backing {
         }
     }
 
+    /// Takes the name of the object's sweeper away, before its attachments are looked at; unless the layer is detached.
+    pub(crate) fn forget_sweeper(&self) {
+        if let Some(object) = self.object(&ksync::pin()) {
+            object.forget_sweeper();
+        }
+    }
+
     /// Records that the whole object was swept while only this space had it attached. A mark that was set meanwhile
     /// stays.
     pub(crate) fn sweep_was_whole(&self) {

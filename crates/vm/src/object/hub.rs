@@ -1,12 +1,14 @@
 //! References on an object: base references and attachments.
 
+use core::alloc::Layout;
 use core::ops::{ControlFlow, Deref};
 
 use ksync::atomic::{AtomicBool, Ordering::Relaxed};
 use ksync::{CpuPin, HubRef, HubValue, Member, MemberSlot, NewMember, lock_class};
 use rust_alloc::sync::Arc;
 
-use super::{Frames, Kind, Object, Quota, Swept, Watch};
+use super::swept::Name;
+use super::{Frames, Kind, Object, Quota, Watch};
 use crate::alloc::NoMemory;
 use crate::backing::MappedExtent;
 use crate::page::hub_of;
@@ -129,6 +131,30 @@ fn end<M: Machine>(vm: &Vm<M>, hub: Hub) {
     }
 }
 
+impl Object {
+    /// Names a space that has the object attached, if there is one, as sweeper, and queues it. `me` is named no more.
+    #[cold]
+    fn name_sweeper<M: Machine>(&self, vm: &Vm<M>, pin: &CpuPin, me: Name) {
+        self.swept.forget_me(me);
+        let mut unborn = None;
+        let named = hub_of(self).scan(|extent| {
+            let pmap = extent.pmap();
+            if pmap.waiting().is_unborn() {
+                // Its fork may fail, and then nobody would look for its name.
+                unborn = Some(pmap.clone());
+                return ControlFlow::Continue(());
+            }
+            self.swept.name(Name::of(pmap));
+            ControlFlow::Break(pmap.clone())
+        });
+        match (named, unborn) {
+            (ControlFlow::Break(pmap), _) => vm.queue(pin, &pmap),
+            (_, Some(pmap)) => self.leave_page(vm, pin, &pmap),
+            _ => {}
+        }
+    }
+}
+
 /// A layer's membership in its object's hub, which is the layer's reference on the object.
 pub struct Attachment {
     slot: MemberSlot<Object, MappedExtent, ReverseLock>,
@@ -137,6 +163,9 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    /// The block that one takes in its object's hub: for tests, which let just that fail.
+    pub const BLOCK: Layout = NewMember::<Object, MappedExtent, ReverseLock>::BLOCK;
+
     fn of(
         member: Member<Object, MappedExtent, ReverseLock>,
         object: &Object,
@@ -220,17 +249,16 @@ impl Attachment {
         let object = self.slot.hub(pin);
         let watch = object.and_then(Object::watch).cloned();
         let member = self.slot.take();
+        let me = member.as_ref().map(|member| Name::of(member.pmap()));
         let hub = member.and_then(Member::detach);
         if Map::FINDS_EXTENTS
-            && let Some(object) = object.filter(|object| object.is_private())
+            && let Some((object, me)) = object.zip(me)
             && !hub.as_ref().is_some_and(Hub::is_only)
-            && (unmapped || !object.is_swept(Swept::Whole))
+            && object.is_private()
+            && object.swept.needs_name(me, unmapped)
         {
             // Pages that only this attachment reached, or that earlier ones left behind, may now be unreachable.
-            let other = hub_of(object).scan(|extent| ControlFlow::Break(extent.pmap().clone()));
-            if let ControlFlow::Break(pmap) = other {
-                object.leave_page(vm, pin, &pmap);
-            }
+            object.name_sweeper(vm, pin, me);
         }
         (hub.is_some() || watch.is_some()).then_some(Remainder { hub, watch })
     }
@@ -271,7 +299,8 @@ impl Remainder {
 }
 
 impl Drop for Attachment {
-    /// An attachment that was made for nothing is not detached before.
+    /// An attachment that was made for nothing is not detached before. Of private memory it is that of an unborn space, which
+    /// no mark names, or of one that has the object attached elsewhere, too.
     fn drop(&mut self) {
         if self.slot.is_empty() {
             return;

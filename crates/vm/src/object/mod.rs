@@ -17,6 +17,7 @@ mod quota;
 mod removal;
 mod run;
 mod slots;
+mod swept;
 mod watch;
 
 use core::any::Any;
@@ -36,9 +37,11 @@ pub(crate) use self::node::Slot;
 pub use self::quota::{InUse, Quota};
 pub(crate) use self::slots::Next;
 use self::slots::Slots;
+pub(crate) use self::swept::Swept;
 pub use self::watch::Watch;
 use crate::alloc::{Blocks, NoMemory, Rights};
 use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
+
 use crate::pmap::Pmap;
 use crate::rmap::{Map, ReverseMap};
 use crate::{Machine, Vm};
@@ -75,19 +78,6 @@ pub enum Insert {
     Beyond,
 }
 
-/// Whether pages of private memory may be unreachable. See `space/sweep.rs`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Swept {
-    /// Some may have become unreachable since the last sweep.
-    No,
-    /// Some may become unreachable when an attachment ends: the object was shared when it was swept, and pages stayed
-    /// that not all spaces reach.
-    Shared,
-    /// No page is unreachable, and the end of an attachment will not change that.
-    Whole,
-}
-
 /// The page is held busy, or was a moment ago.
 struct Held(Pfn);
 
@@ -96,8 +86,8 @@ pub struct Object {
     kind: Kind,
     /// Size in bytes. Private memory: everything. 0 once the object is ending. Atomic; changed under `lock`.
     limit: AtomicU64,
-    /// Whether pages of private memory may be unreachable: a [`Swept`]. Atomic.
-    swept: AtomicU8,
+    /// Whether pages of private memory may be unreachable.
+    swept: swept::Mark,
     slots: Slots,
     /// Serialises changes of size and removals of ranges.
     lock: Mutex<(), ObjectLock>,
@@ -131,7 +121,7 @@ impl Object {
                 Kind::File => 0,
                 Kind::Device(frames) => frames.bytes(),
             }),
-            swept: AtomicU8::new(Swept::Whole as u8),
+            swept: swept::Mark::whole(),
             slots: Slots::new(),
             lock: Mutex::new(()),
             tag: Once::new(),
@@ -495,30 +485,27 @@ impl Object {
         Ok(true)
     }
 
-    /// Whether the sweep mark has this value.
+    /// Whether the sweep mark has this state.
+    #[inline(always)]
     pub(crate) fn is_swept(&self, how: Swept) -> bool {
-        // Relaxed, as all accesses to the mark, which publishes no data. The pages that it is about are ordered by the
-        // fences of a change and of an insertion, or by the maps' locks.
-        self.swept.load(Relaxed) == how as u8
+        self.swept.is(how)
     }
 
-    /// Sets the mark. A full barrier if that changes it.
+    /// Sets the mark, which then names nobody. A full barrier if that changes the state.
     pub(crate) fn set_swept(&self, how: Swept) {
-        if !self.is_swept(how) {
-            self.swept.swap(how as u8, Relaxed);
-            ksync::fence_after_rmw();
-        }
+        self.swept.set(how);
     }
 
     /// Sets the mark if it is `from`.
     pub(crate) fn change_swept(&self, from: Swept, to: Swept) {
-        if !Map::FINDS_EXTENTS {
-            return;
+        if Map::FINDS_EXTENTS {
+            self.swept.change(from, to);
         }
-        // Failing is staying as it is.
-        let _changed = self
-            .swept
-            .compare_exchange(from as u8, to as u8, Relaxed, Relaxed);
+    }
+
+    /// Takes the sweeper's name away, before the attachments are looked at.
+    pub(crate) fn forget_sweeper(&self) {
+        self.swept.forget();
     }
 
     /// Records that a page of the object may have become unreachable through `pmap`. The cause precedes this call and a

@@ -59,7 +59,7 @@ impl Waiting {
     }
 
     /// Whether the space is not yet published: a fork is still building it.
-    fn is_unborn(&self) -> bool {
+    pub(crate) fn is_unborn(&self) -> bool {
         self.space.get().is_none()
     }
 }

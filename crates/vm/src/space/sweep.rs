@@ -154,6 +154,7 @@ impl Space {
     /// again.
     fn sweep_layer<M: Machine>(&self, vm: &Vm<M>, layer: &Arc<Backing>) -> bool {
         let mut state = State::default();
+        layer.forget_sweeper();
         loop {
             let again = match self.sweep_slice(vm, layer, &mut state) {
                 Slice::More(next) => {

@@ -1,0 +1,112 @@
+//! Whether private pages of an object may be out of every mapping's reach, and which space is to look for them.
+//!
+//! Guarantee: a mark that names a sweeper stands for a space that has the object attached and is queued, or that is about
+//! to find its name here, because its attachment ends, and then names another.
+//!
+//! Mechanism: state and name are one word. A sweeper is named under the lock of the hub's shard that holds its
+//! attachment. The end of an attachment takes it out of its shard before it reads the word, so it finds its name. A sweep
+//! takes the name away before it looks for attachments: an attachment that it still finds ends later, and finds no
+//! name. So ends of attachments between two sweeps need not look for a space that remains: only the first does.
+
+use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
+use rust_alloc::sync::Arc;
+
+/// Whether pages of private memory may be unreachable. See `space/sweep.rs`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum Swept {
+    /// Some may have become unreachable since the last sweep.
+    No,
+    /// Some may become unreachable when an attachment ends: the object was shared when it was swept, and pages stayed
+    /// that not all spaces reach.
+    Shared,
+    /// No page is unreachable, and the end of an attachment will not change that.
+    Whole,
+}
+
+/// The bits of a [`Swept`]. The others are the [`Name`] of a sweeper, with [`Swept::No`] alone, or 0.
+const STATE: usize = 3;
+
+/// The address of a space's pmap. May be that of another once the space has no attachment any more.
+#[derive(Clone, Copy)]
+pub(super) struct Name(usize);
+
+impl Name {
+    pub(super) fn of<Pmap>(pmap: &Arc<Pmap>) -> Name {
+        Name(Arc::as_ptr(pmap).addr())
+    }
+}
+
+/// See the module. Atomic. Relaxed, as all accesses to it, for it publishes no data. The pages that it is about are
+/// ordered by the fences of a change and of an insertion, or by the maps' locks; names and attachments by the shards'.
+pub(super) struct Mark(AtomicUsize);
+
+impl Mark {
+    pub(super) const fn whole() -> Mark {
+        Mark(AtomicUsize::new(Swept::Whole as usize))
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+
+    fn put(&self, word: usize) {
+        self.0.swap(word, Relaxed);
+        ksync::fence_after_rmw();
+    }
+
+    /// Whether it has this state.
+    #[inline(always)]
+    pub(super) fn is(&self, how: Swept) -> bool {
+        self.get() & STATE == how as usize
+    }
+
+    /// Sets the state, and names nobody. A full barrier if that changes the state.
+    #[inline(always)]
+    pub(super) fn set(&self, how: Swept) {
+        if !self.is(how) {
+            self.put(how as usize);
+        }
+    }
+
+    /// Sets it if it is `from`. Failing is staying as it is.
+    pub(super) fn change(&self, from: Swept, to: Swept) {
+        let _changed = self
+            .0
+            .compare_exchange(from as usize, to as usize, Relaxed, Relaxed);
+    }
+
+    /// Takes the name away.
+    pub(super) fn forget(&self) {
+        let word = self.get();
+        if word & !STATE != 0 {
+            let _named = self
+                .0
+                .compare_exchange(word, word & STATE, Relaxed, Relaxed);
+        }
+    }
+
+    /// Whether the end of an attachment of the space `me`, which is in no shard any more, has to name a sweeper.
+    /// `unmapped`: pages may have become unreachable by the end.
+    #[inline(always)]
+    pub(super) fn needs_name(&self, me: Name, unmapped: bool) -> bool {
+        // Whatever this space has attached for a child was in its shard before this one's lock was taken. See `forget_me`.
+        ksync::fence_after_rmw();
+        let word = self.get();
+        let (whole, named) = (word == Swept::Whole as usize, word & !STATE);
+        (unmapped || !whole) && (named == 0 || named == me.0)
+    }
+
+    /// Takes the name of `me` away, before the first shard is looked at. An attachment that is made behind the scan's back, in
+    /// a shard that was empty, is cared for by the end of the one that it was made from, which must find no name here.
+    pub(super) fn forget_me(&self, me: Name) {
+        if self.get() & !STATE == me.0 {
+            self.put(Swept::No as usize);
+        }
+    }
+
+    /// Names a sweeper. The lock of a shard that has an attachment of its is held. A full barrier.
+    pub(super) fn name(&self, sweeper: Name) {
+        self.put(sweeper.0 | Swept::No as usize);
+    }
+}
