@@ -68,7 +68,12 @@ pub fn explore(body: Body) {
 
 /// Tries each schedule in which the first thread that `body` spawns is stopped once. Returns the number of schedules.
 pub fn stop_everywhere(body: Body) -> usize {
-    one_stop::everywhere(1, move || run(body, Tuning::SMALL))
+    stop_after(0, body)
+}
+
+/// As [`stop_everywhere`], where the thread that is stopped is spawned after so many others, which have ended by then.
+pub fn stop_after(others: usize, body: Body) -> usize {
+    one_stop::everywhere(1 + others, move || run(body, Tuning::SMALL))
 }
 
 impl World {
