@@ -203,7 +203,7 @@ impl Space {
             // queue another space.
             layer.set_swept(Swept::Shared);
         }
-        let slice = sweep_pages(vm, layer, &views, state);
+        let slice = sweep_pages(vm, layer, &mut views, state);
         if matches!(slice, Slice::Done) && !state.shared {
             layer.sweep_was_whole();
         }
@@ -294,7 +294,7 @@ fn unswept(pin: &CpuPin, layer: &Backing, swept: &[usize]) -> Option<usize> {
 fn sweep_pages<M: Machine>(
     vm: &Vm<M>,
     layer: &Backing,
-    views: &[View<'_>],
+    views: &mut [View<'_>],
     state: &mut State,
 ) -> Slice {
     let (mut at, mut gone) = (Some(state.from), FrameList::EMPTY);
@@ -318,13 +318,12 @@ fn sweep_pages<M: Machine>(
         };
         at = index.checked_add(1);
         let mut sight = Sight::Hidden;
-        for view in views {
-            match view.sight(vm, &pin, object, index) {
-                Sight::Hidden => {}
-                other => {
-                    sight = other;
-                    break;
-                }
+        for n in 0..views.len() {
+            sight = views[n].sight(vm, &pin, object, index);
+            if sight != Sight::Hidden {
+                // It probably reaches the next page, too. The others have copies, whose records are on lines of other CPUs.
+                views.swap(0, n);
+                break;
             }
         }
         state.unclear |= match sight {
