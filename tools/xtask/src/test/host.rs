@@ -5,9 +5,11 @@ use anyhow::{Context, Result, anyhow};
 use machine::options::Rmap;
 use machine::progress::{Step, step};
 use machine::{models, toolchain, tools};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// How far apart the places are at which models stop a thread: see `vm_host::one_stop`.
 const STRIDE: &str = "PANTALA_STRIDE";
@@ -266,39 +268,67 @@ fn parse_result(line: &str) -> Option<Totals> {
     })
 }
 
-/// Tests under all model checkers, of which one uses the CPU that the other leaves idle towards the end of a test.
+/// The models of one package under one checker.
+struct Models {
+    checker: &'static str,
+    package: String,
+    tests: Vec<String>,
+}
+
+/// Tests under all model checkers: two packages at a time, one from each end of the list, so that both CPUs have work up to
+/// the end. Each checker has a folder of its own for what it builds.
 fn all_checked(root: &Path) -> Result<Totals> {
-    let mut totals = Totals::default();
+    let mut list = VecDeque::new();
+    for checker in models::CHECKERS.into_iter().rev() {
+        let files = models::files(root, &["crates", "kernel"], checker)?;
+        list.extend(files.chunk_by(|a, b| a.0 == b.0).map(|of_one| Models {
+            checker,
+            package: of_one[0].0.clone(),
+            tests: of_one.iter().map(|(_, test)| test.clone()).collect(),
+        }));
+    }
+    let list = Mutex::new(list);
+    let run = |from_front: bool| -> Result<Totals> {
+        let mut totals = Totals::default();
+        loop {
+            let mut left = list.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = if from_front {
+                left.pop_front()
+            } else {
+                left.pop_back()
+            };
+            drop(left);
+            let Some(models) = next else {
+                return Ok(totals);
+            };
+            totals.add(checked(root, &models)?);
+        }
+    };
+    let (run, mut totals) = (&run, Totals::default());
     std::thread::scope(|scope| {
-        let checkers = models::CHECKERS.map(|checker| scope.spawn(move || checked(root, checker)));
-        for checker in checkers {
-            let ended = checker.join().map_err(|_| anyhow!("a checker panicked"))?;
-            totals.add(ended?);
+        for ended in [true, false].map(|front| scope.spawn(move || run(front))) {
+            totals.add(ended.join().map_err(|_| anyhow!("a checker panicked"))??);
         }
         Ok(totals)
     })
 }
 
 /// Tests under a model checker. Those of a package are built together, and then run one after another.
-fn checked(root: &Path, checker: &str) -> Result<Totals> {
-    let mut totals = Totals::default();
-    let files = models::files(root, &["crates", "kernel"], checker)?;
-    for of_one in files.chunk_by(|a, b| a.0 == b.0) {
-        let package = &of_one[0].0;
-        let mut command = cargo(
-            root,
-            &["test", "--no-fail-fast", "--release", "--package", package],
-        );
-        for (_, test) in of_one {
-            command.args(["--test", test]);
-        }
-        model_settings(root, checker, &mut command);
-        totals.add(cargo_test(
-            &format!("models of {package} ({checker})"),
-            command,
-        )?);
+fn checked(root: &Path, models: &Models) -> Result<Totals> {
+    let Models {
+        checker,
+        package,
+        tests,
+    } = models;
+    let mut command = cargo(
+        root,
+        &["test", "--no-fail-fast", "--release", "--package", package],
+    );
+    for test in tests {
+        command.args(["--test", test]);
     }
-    Ok(totals)
+    model_settings(root, checker, &mut command);
+    cargo_test(&format!("models of {package} ({checker})"), command)
 }
 
 /// How models are built and run.
