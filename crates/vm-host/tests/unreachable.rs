@@ -114,6 +114,30 @@ fn what_the_child_was_not_given_goes_with_the_parent() {
     lab.reads(&child, AT, 0..100, 0);
 }
 
+/// A part that was moved has a layer of its own, on the same memory as the rest.
+#[test]
+fn what_was_moved_and_not_given_goes_with_the_parent() {
+    for advice in [Advice::DontFork, Advice::WipeOnFork] {
+        let lab = Lab::new();
+        let p = lab.program();
+        let (from, len) = (AT + 100 * PAGE, (PAGES - 100) * PAGE);
+        let args = RemapArgs {
+            old: from,
+            old_len: len,
+            new_len: len,
+            target: RemapTarget::Fixed(TO),
+            keep_old: false,
+        };
+        assert_eq!(p.space.remap(&lab.vm, &args), Ok(TO));
+        assert_eq!(lab.pages(), PAGES, "one space has it all");
+        p.space.advise(&lab.vm, TO, len, advice).unwrap();
+        let child = p.fork().unwrap();
+        drop(p);
+        assert_eq!(lab.pages(), 100);
+        lab.reads(&child, AT, 0..100, 0);
+    }
+}
+
 #[test]
 fn what_the_child_unmapped_goes_with_the_parent() {
     let lab = Lab::new();

@@ -171,7 +171,9 @@ fn copy_entry<M: Machine>(
 fn leave_out(entry: &MapEntry) {
     let pin = ksync::pin();
     if let Some(chain) = entry.chain(&pin) {
-        let partly = chain.layers().iter().filter(|layer| layer.is_in_several());
+        // The other parts have the same layer or, after mremap, one of their own on the same object.
+        let partly = |layer: &&Arc<Backing>| layer.is_in_several() || !layer.is_sole();
+        let partly = chain.layers().iter().filter(partly);
         partly.for_each(|layer| layer.sweep_is_shared());
     }
 }
