@@ -306,6 +306,34 @@ fn a_scan_meets_a_member_that_moves() {
     });
 }
 
+/// A member attaches another in a shard that a scan may have visited, and leaves one that it may not have: a whole scan has
+/// seen one of the two.
+#[test]
+fn a_whole_scan_misses_nobody_that_hops() {
+    model(3, || {
+        let epoch = Epoch::new(3);
+        let hub = new_hub::<false>(&epoch);
+        hub.grow().unwrap();
+        ksync::host::set_cpu(2);
+        let a = hub.attach(1).unwrap();
+        ksync::host::set_cpu(0);
+        let other = spawn(1, move || {
+            let b = a.attach_elsewhere(NewMember::new(1).unwrap());
+            drop(a);
+            std::mem::forget(b);
+        });
+        let mut seen = 0;
+        let whole = hub.scan_whole(|m| -> ControlFlow<()> {
+            seen += m;
+            ControlFlow::Continue(())
+        });
+        assert!(whole.is_none() || seen > 0);
+        other.join().unwrap();
+        assert!(hub.scan_whole(|_| ControlFlow::Break(())).is_some());
+        std::mem::forget(hub);
+    });
+}
+
 /// A reader that looks for a member's shard finds it fully built, even if the member has just moved to it.
 #[test]
 fn a_member_that_moves_is_found() {

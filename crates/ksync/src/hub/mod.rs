@@ -144,6 +144,12 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
             .try_for_each(|shard| shard.scan(&mut visit))
     }
 
+    /// Number of members that have left a shard, modulo 2^32.
+    fn left(&self, pin: &CpuPin) -> u32 {
+        self.shards(pin)
+            .fold(0, |sum, shard| sum.wrapping_add(shard.left()))
+    }
+
     /// Returns one unit of `live`, which the caller held.
     ///
     /// # Safety
@@ -212,6 +218,16 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> HubRef<T, M, C> {
     /// [counts](HubValue::counts), of which it visits none.
     pub fn scan<B>(&self, visit: impl FnMut(&M) -> ControlFlow<B>) -> ControlFlow<B> {
         self.inner().scan(visit)
+    }
+
+    /// As [`scan`](HubRef::scan), but `None` if a member may have been missed. Without locks on all shards a scan can miss one that
+    /// is there all the time: it attaches another in a shard that was visited, and leaves one that was not. So a scan
+    /// during which any member has left a shard is not whole.
+    pub fn scan_whole<B>(&self, visit: impl FnMut(&M) -> ControlFlow<B>) -> Option<ControlFlow<B>> {
+        let (inner, pin) = (self.inner(), pin());
+        let before = inner.left(&pin);
+        let found = inner.scan(visit);
+        (inner.left(&pin) == before).then_some(found)
     }
 
     /// Lets each CPU have a shard of its own; existing members stay in theirs. Nothing has changed on an error.

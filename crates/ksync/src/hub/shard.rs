@@ -42,6 +42,8 @@ pub(super) struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     contended: AtomicU32,
     /// The CPU that attached last; used for the inline shard. Atomic, approximate.
     last_cpu: AtomicU32,
+    /// Number of members that have left it, modulo 2^32. Written under `lock`, read without it.
+    left: AtomicU32,
     /// The first member; or, if the shard only counts its members, twice their number plus one, which is no address of
     /// a node. Null if there are none. Written under `lock`, may be read without it.
     head: AtomicPtr<Node<T, M, C>>,
@@ -101,6 +103,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
             lock: RawSpin::new(),
             contended: AtomicU32::new(0),
             last_cpu: AtomicU32::new(0),
+            left: AtomicU32::new(0),
             head: AtomicPtr::new(ptr::null_mut()),
             class: PhantomData,
         }
@@ -122,6 +125,11 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
         self.last_cpu.store(cpu as u32, Relaxed);
         self.contended.store(contended + 1, Relaxed);
         contended + 1
+    }
+
+    /// Number of members that have left, modulo 2^32.
+    pub(super) fn left(&self) -> u32 {
+        self.left.load(Acquire)
     }
 
     /// Whether it has no member. The lock is held.
@@ -185,6 +193,8 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
     /// Takes out a node between these neighbours, or ends of the list, which it had here and may no more have. The lock
     /// is held. Returns whether the shard is empty now.
     pub(super) fn close(&self, (prev, next): Neighbours<T, M, C>) -> bool {
+        // Release: a reader of the number sees what the member, or one made from it, joined before.
+        self.left.store(self.left().wrapping_add(1), Release);
         if let Some(members) = self.counted() {
             self.count(members - 1);
             return self.is_empty();

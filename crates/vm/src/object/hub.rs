@@ -145,12 +145,11 @@ impl Object {
                 return ControlFlow::Continue(());
             }
             self.swept.name(Name::of(pmap));
-            ControlFlow::Break(pmap.clone())
+            vm.queue(pin, pmap);
+            ControlFlow::Break(())
         });
-        match (named, unborn) {
-            (ControlFlow::Break(pmap), _) => vm.queue(pin, &pmap),
-            (_, Some(pmap)) => self.leave_page(vm, pin, &pmap),
-            _ => {}
+        if let (ControlFlow::Continue(()), Some(pmap)) = (named, unborn) {
+            self.leave_page(vm, pin, &pmap);
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Whether private pages of an object may be out of every mapping's reach, and which space is to look for them.
 //!
-//! Guarantee: a mark that names a sweeper stands for a space that has the object attached and is queued, or that is about
-//! to find its name here, because its attachment ends, and then names another.
+//! Guarantee: a mark that names a sweeper stands for a space that has the object attached and is queued, or whose
+//! attachment ends: then it is about to find its name here, and to name another.
 //!
 //! Mechanism: state and name are one word. A sweeper is named under the lock of the hub's shard that holds its
 //! attachment. The end of an attachment takes it out of its shard before it reads the word, so it finds its name. A sweep
-//! takes the name away before it looks for attachments: an attachment that it still finds ends later, and finds no
-//! name. So ends of attachments between two sweeps need not look for a space that remains: only the first does.
+//! takes the name away before it looks for attachments: one that it still finds ends later, and finds no name that was
+//! there before. So of the ends of attachments between two sweeps the first looks for a space that remains, and those of
+//! spaces that were named.
 
 use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
 use rust_alloc::sync::Arc;
@@ -32,7 +33,9 @@ const STATE: usize = 3;
 pub(super) struct Name(usize);
 
 impl Name {
+    /// Of a value whose addresses end in zeroes, where the state stands.
     pub(super) fn of<Pmap>(pmap: &Arc<Pmap>) -> Name {
+        const { assert!(align_of::<Pmap>() > STATE) };
         Name(Arc::as_ptr(pmap).addr())
     }
 }
@@ -76,13 +79,11 @@ impl Mark {
             .compare_exchange(from as usize, to as usize, Relaxed, Relaxed);
     }
 
-    /// Takes the name away.
+    /// Takes the name away, before attachments are looked for. A full barrier if there is one.
     pub(super) fn forget(&self) {
-        let word = self.get();
-        if word & !STATE != 0 {
-            let _named = self
-                .0
-                .compare_exchange(word, word & STATE, Relaxed, Relaxed);
+        if self.get() & !STATE != 0 {
+            self.0.fetch_and(STATE, Relaxed);
+            ksync::fence_after_rmw();
         }
     }
 
@@ -90,7 +91,8 @@ impl Mark {
     /// `unmapped`: pages may have become unreachable by the end.
     #[inline(always)]
     pub(super) fn needs_name(&self, me: Name, unmapped: bool) -> bool {
-        // Whatever this space has attached for a child was in its shard before this one's lock was taken. See `forget_me`.
+        // After the lock of the shard that was left: what this space has attached for a child before was in its shard by then.
+        // See `forget_me`.
         ksync::fence_after_rmw();
         let word = self.get();
         let (whole, named) = (word == Swept::Whole as usize, word & !STATE);
@@ -102,6 +104,9 @@ impl Mark {
     pub(super) fn forget_me(&self, me: Name) {
         if self.get() & !STATE == me.0 {
             self.put(Swept::No as usize);
+        } else {
+            // There is no name, or the last of another end. The scan is not older than that.
+            ksync::fence_between_loads();
         }
     }
 

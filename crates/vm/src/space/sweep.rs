@@ -223,21 +223,18 @@ impl Space {
         };
         let mut attachments = 0;
         let found = hub_of(object).scan(|extent: &MappedExtent| {
-            attachments += 1;
-            if attachments > ATTACHMENTS {
-                return ControlFlow::Break(Slice::Never);
-            }
             let known = |space: &Space| Arc::ptr_eq(space.pmap(), extent.pmap());
-            if known(self) || others.iter().any(|other| known(other)) {
-                return ControlFlow::Continue(());
+            let known = known(self) || others.iter().any(|other| known(other));
+            let space = extent.pmap().waiting().space();
+            if !known && space.is_none() {
+                // Before it is counted: if it is never born, it goes without a word.
+                return ControlFlow::Break(Slice::Later);
             }
-            if others.len() == SPACES {
+            attachments += 1;
+            if attachments > ATTACHMENTS || !known && others.len() == SPACES {
                 return ControlFlow::Break(Slice::Never);
             }
-            match extent.pmap().waiting().space() {
-                Some(space) => others.push(space),
-                None => return ControlFlow::Break(Slice::Later),
-            }
+            others.extend(space.filter(|_| !known));
             ControlFlow::Continue(())
         });
         match found.break_value() {
@@ -247,7 +244,7 @@ impl Space {
     }
 
     /// Collects all attachments of the layer's object. False if one belongs to a space other than this one and
-    /// `others`, all of which are locked, or if there are more than `views` has room for.
+    /// `others`, all of which are locked, if there are more than `views` has room for, or if one may have been missed.
     fn find_views<'s>(
         &'s self,
         layer: &Backing,
@@ -258,7 +255,7 @@ impl Space {
         let Some(object) = layer.object(&pin) else {
             return false;
         };
-        let found: ControlFlow<()> = hub_of(object).scan(|extent: &MappedExtent| {
+        let found: Option<ControlFlow<()>> = hub_of(object).scan_whole(|extent: &MappedExtent| {
             let mut spaces = others.iter().map(|other| &**other).chain([self]);
             let space = spaces.find(|space| Arc::ptr_eq(space.pmap(), extent.pmap()));
             let Some(space) = space.filter(|_| views.len() < views.capacity()) else {
@@ -275,7 +272,7 @@ impl Space {
         // lock.
         views.sort_unstable_by_key(View::key);
         views.dedup_by_key(|view| view.key());
-        found.is_continue()
+        found.is_some_and(|found| found.is_continue())
     }
 
     fn try_lock(&self) -> Option<Locked<'_>> {
