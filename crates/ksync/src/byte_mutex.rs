@@ -271,7 +271,7 @@ impl<C: LockClass> Drop for ByteMutexGuard<'_, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
-        profile::leaving::<C, _>(self.lock);
+        profile::leaving::<C, _>(self.lock, true);
         self.lock.leave::<C>();
     }
 }
@@ -287,6 +287,7 @@ impl<C: LockClass> Drop for ByteReadGuard<'_, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
+        profile::leaving::<C, _>(self.lock, false);
         self.lock.leave_shared::<C>();
     }
 }

@@ -61,7 +61,7 @@ impl<C: LockClass> ByteRun<C> {
         debug_assert!(self.held > 0, "releasing \"{}\" of an empty run", C::NAME);
         if ptr::eq(self.first, byte) {
             self.first = ptr::null();
-            profile::leaving::<C, _>(byte);
+            profile::leaving::<C, _>(byte, true);
         }
         byte.leave::<C>();
         self.held -= 1;

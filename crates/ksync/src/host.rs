@@ -13,7 +13,7 @@ use crate::{
     shim::{leak, threads},
 };
 // Plain atomics: this is the machine, not the protocol under test.
-use core::sync::atomic::{AtomicBool, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 
 /// CPUs that the host platform can play.
 pub const MAX_CPUS: usize = 256;
@@ -33,6 +33,8 @@ struct Local {
     held: HeldLocks,
     /// The thread's parker, leaked so that a late unpark finds it; 0 before the first use.
     parker: Cell<usize>,
+    /// The thread's number; 0 before the first use.
+    number: Cell<u32>,
 }
 
 impl Local {
@@ -44,6 +46,7 @@ impl Local {
             irq_off: Cell::new(0),
             held: HeldLocks::new(),
             parker: Cell::new(0),
+            number: Cell::new(0),
         }
     }
 }
@@ -143,6 +146,20 @@ impl Platform for Host {
         } else {
             threads::yield_now();
         }
+    }
+
+    /// Any number but 0 that no other thread has. In models a constant, because they must behave alike in each execution.
+    fn thread() -> u32 {
+        if cfg!(any(loom, shuttle)) {
+            return 0;
+        }
+        static THREADS: AtomicU32 = AtomicU32::new(1);
+        LOCAL.with(|l| {
+            if l.number.get() == 0 {
+                l.number.set(THREADS.fetch_add(1, Relaxed));
+            }
+            l.number.get()
+        })
     }
 
     fn parker() -> Parker {

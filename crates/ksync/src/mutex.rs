@@ -195,7 +195,7 @@ impl<T, C: LockClass> Drop for MutexGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
-        profile::leaving::<C, _>(&self.mutex.state);
+        profile::leaving::<C, _>(&self.mutex.state, true);
         if self
             .mutex
             .state

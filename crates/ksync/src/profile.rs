@@ -1,16 +1,15 @@
 //! The lock profile: acquisitions and the longest hold of each class, while it is switched on.
 //!
 //! Guarantee: while it is switched off, taking and releasing a lock each execute one no-op and access no memory. While
-//! it is switched on, every acquisition is counted, a run of bytes as one; holds are measured for exclusive locks only,
-//! not for readers.
+//! it is switched on, every acquisition is counted, a run of bytes as one, and every hold is measured, each reader's apart.
 //!
 //! Mechanism: each place that takes or releases a lock has a five-byte no-op, which the section `.lock_sites` records
 //! together with the address of the counting code. A platform that wants the profile writes a jump over each no-op,
 //! before other CPUs run. On a host a flag is used instead of patching.
 //!
-//! A hold begins with a stamp in a table hashed by the lock's address, so that locks do not grow and a sleeping lock
-//! may be released on another CPU. Two locks that share an entry overwrite each other's stamp: such a hold is lost, not
-//! wrong.
+//! A hold begins with a stamp in a table hashed by the lock's address, and by the thread if it is shared: so locks and
+//! guards do not grow, and a sleeping lock may be released on another CPU. Two holds that share an entry overwrite each
+//! other's stamp: such a hold is lost, not wrong.
 
 use core::ptr;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +17,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::class::{ClassStats, LockClass};
 use crate::platform;
 
-/// Stamps of holds: the lock's [`tag`] above the time, in [`UNIT`]s, of its acquisition.
+/// Stamps of holds: the tag of the hold's [`key`] above the time, in [`UNIT`]s, of its beginning.
 static HOLDS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 
 /// log2 of the platform ticks that a stamp distinguishes; 32 bits of such units are some minutes.
@@ -67,19 +66,34 @@ pub(crate) fn taken<C: LockClass, L>(lock: &L, alone: bool) {
     }
 }
 
-/// Called before `lock`, of class `C`, which was held exclusively, is released.
+/// Called before `lock`, of class `C`, is released; `alone` as for [`taken`].
 #[inline(always)]
-pub(crate) fn leaving<C: LockClass, L>(lock: &L) {
+pub(crate) fn leaving<C: LockClass, L>(lock: &L, alone: bool) {
     if on() {
-        measure(C::stats(), ptr::from_ref(lock).addr());
+        measure(C::stats(), ptr::from_ref(lock).addr(), alone);
     }
 }
 
-/// The entry for a lock's stamp, and a tag that distinguishes locks that share the entry. Locks are four bytes or,
-/// rarely, one.
-fn place(lock: usize) -> (&'static AtomicU64, u64) {
-    let mixed = (lock as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (&HOLDS[(mixed >> 54) as usize], (lock as u64) << 32)
+/// Called before a `lock` of class `C` that was held exclusively is held shared, by the same thread.
+#[inline(always)]
+pub(crate) fn sharing<C: LockClass, L>(lock: &L) {
+    if on() {
+        let lock = ptr::from_ref(lock).addr();
+        measure(C::stats(), lock, true);
+        stamp(lock, false);
+    }
+}
+
+/// What tells a hold from others: the lock, and, of a shared one, the thread. Locks are four bytes or, rarely, one.
+fn key(lock: usize, alone: bool) -> u64 {
+    let reader = if alone { 0 } else { platform::thread() };
+    (lock as u64).wrapping_add(u64::from(reader).wrapping_mul(0xD6E8_FEB8_6659_FD93))
+}
+
+/// The entry for a hold's stamp, and a tag that distinguishes holds that share the entry.
+fn place(key: u64) -> (&'static AtomicU64, u64) {
+    let mixed = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (&HOLDS[(mixed >> 54) as usize], key << 32)
 }
 
 fn now() -> u64 {
@@ -90,16 +104,20 @@ fn now() -> u64 {
 #[inline(never)]
 fn book(stats: &'static ClassStats, lock: usize, alone: bool) {
     stats.acquired();
-    if alone {
-        let (stamp, tag) = place(lock);
-        stamp.store(tag | now(), Relaxed);
-    }
+    stamp(lock, alone);
 }
 
 #[cold]
 #[inline(never)]
-fn measure(stats: &'static ClassStats, lock: usize) {
-    let (stamp, tag) = place(lock);
+fn stamp(lock: usize, alone: bool) {
+    let (stamp, tag) = place(key(lock, alone));
+    stamp.store(tag | now(), Relaxed);
+}
+
+#[cold]
+#[inline(never)]
+fn measure(stats: &'static ClassStats, lock: usize, alone: bool) {
+    let (stamp, tag) = place(key(lock, alone));
     let since = stamp.load(Relaxed) ^ tag;
     if since >> 32 == 0 {
         stats.held((now().wrapping_sub(since) & 0xffff_ffff) << UNIT);

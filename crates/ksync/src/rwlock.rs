@@ -239,6 +239,7 @@ impl<T, C: LockClass> Drop for ReadGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
+        profile::leaving::<C, _>(&self.lock.state, false);
         // Release: a writer sees that this reader is done. Acquire: the last reader, which hands over, passes on what
         // all earlier readers released.
         if self.lock.state.fetch_sub(READER, AcqRel) == READER | WAITERS {
@@ -269,7 +270,7 @@ impl<'a, T, C: LockClass> WriteGuard<'a, T, C> {
     pub fn downgrade(self) -> ReadGuard<'a, T, C> {
         let lock = self.lock;
         core::mem::forget(self);
-        profile::leaving::<C, _>(&lock.state);
+        profile::sharing::<C, _>(&lock.state);
         // WRITER becomes one READER; WAITERS stays as it is.
         lock.state.fetch_add(READER - WRITER, Release);
         ReadGuard {
@@ -283,7 +284,7 @@ impl<T, C: LockClass> Drop for WriteGuard<'_, T, C> {
     #[inline]
     fn drop(&mut self) {
         class::release::<C>();
-        profile::leaving::<C, _>(&self.lock.state);
+        profile::leaving::<C, _>(&self.lock.state, true);
         if self
             .lock
             .state

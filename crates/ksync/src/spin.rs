@@ -173,7 +173,7 @@ impl<C: LockClass> RawSpinGuard<'_, C> {
 impl<C: LockClass> Drop for RawSpinGuard<'_, C> {
     #[inline(always)]
     fn drop(&mut self) {
-        profile::leaving::<C, _>(self.lock);
+        profile::leaving::<C, _>(self.lock, true);
         self.lock.release();
         class::release::<C>();
     }
