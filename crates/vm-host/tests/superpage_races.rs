@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use vm::page::Flags;
-use vm::pmap::{Entered, Scan};
+use vm::pmap::{AROUND, Entered, Revoke, Scan};
 use vm::{Prot, Pte};
 use vm_host::mmu::LARGE;
 use vm_host::runs::{BASE, PAGES, Runs};
@@ -455,4 +455,107 @@ fn operations_withstand_promotion_and_demotion_at_each_table() {
             }
         }
     }
+}
+
+/// Withdraws writing and execution, as an mprotect to reading.
+fn protect_to_read(lab: &Runs) {
+    let revoke = Revoke {
+        write: true,
+        exec: true,
+    };
+    let range = Runs::va(0, 0)..Runs::va(1, 0);
+    lab.gathered(|gather| {
+        lab.pmap
+            .protect_range(&lab.vm, range.start, range.end, revoke, gather);
+    });
+}
+
+/// A protection has read the leaf when something else comes to its place. It changes the leaf's rights under the lock, so it
+/// looks again whether the leaf is there: an empty entry, or the link to a table, has no rights that it might take.
+#[test]
+fn a_protection_that_comes_too_late_for_a_leaf_spares_what_is_there() {
+    let others: [Op; 3] = [
+        ("a removal", |lab| lab.remove(0, 0..PAGES)),
+        ("a demotion", |lab| lab.demote(0)),
+        ("a new table", |lab| {
+            lab.remove(0, 0..PAGES);
+            lab.fault(7, Prot::READ);
+        }),
+    ];
+    let mut late = 0;
+    for (name, other) in others {
+        for look in 1.. {
+            let lab = Runs::promoted(3, Prot::WRITE);
+            lab.run_on(0);
+            let patience = Duration::from_millis(4);
+            let protect = || protect_to_read(&lab);
+            let reached = lab.stopped((look, None), patience, protect, || other(&lab));
+            let entry = lab.directory_entry(0);
+            let is_link = entry.is_present() && !entry.any(Pte::NX) && entry.any(Pte::W);
+            assert!(
+                entry.is_empty() || entry.is_large() || is_link,
+                "{name} at look {look}: {entry:?}"
+            );
+            late += usize::from(reached && !entry.is_large());
+            // What is allowed later is allowed.
+            lab.fault(7, Prot::EXEC);
+            let fetched = lab.vm.machine.fetch(0, Runs::va(0, 7));
+            assert_eq!(fetched, Ok(()), "{name} at look {look}");
+            end(lab);
+            if !reached {
+                break;
+            }
+        }
+    }
+    assert!(late > 6, "{late}");
+}
+
+/// A scan without memory is about to take the leaf of its frame out when that has gone, and a leaf of other frames is there.
+#[test]
+fn a_scan_without_memory_spares_a_leaf_of_other_frames() {
+    let mut spared = 0;
+    for look in 1.. {
+        let lab = Runs::promoted(3, Prot::WRITE);
+        lab.run_on(0);
+        let replace = || {
+            lab.vm.alloc.set_injector(0, 0);
+            lab.remove(0, 0..PAGES);
+            for n in (0..PAGES).step_by(AROUND) {
+                let entered = lab.pmap.enter_around(
+                    &lab.vm,
+                    &ksync::pin(),
+                    &lab.ticket(),
+                    Runs::va(0, n),
+                    AROUND,
+                    Prot::READ,
+                    || true,
+                    // The first frame of the second run is mapped elsewhere, too.
+                    |more| Some(lab.frame(1, n + more)),
+                    |_, _| true,
+                );
+                assert_eq!(entered, Ok(AROUND));
+            }
+            assert!(lab.promote(0));
+            lab.vm.alloc.set_injector(1, 0);
+        };
+        let mut found = Scan::Unclaimed;
+        let reached = lab.without_memory(|| {
+            let scan = || found = lab.scan_remove(0, 7);
+            lab.stopped((look, None), Duration::from_secs(2), scan, replace)
+        });
+        if !reached {
+            end(lab);
+            break;
+        }
+        // The scan came first if it was stopped with the lock.
+        let (leaf, other) = (lab.directory_entry(0), lab.frame(1, 0));
+        assert!(
+            leaf.is_large() && leaf.pfn() == other,
+            "look {look}: {leaf:?}"
+        );
+        assert_eq!(lab.pmap.resident(&lab.vm), PAGES + 1);
+        spared += usize::from(found == Scan::Absent);
+        end(lab);
+    }
+    assert!(spared > 0);
 }

@@ -403,7 +403,8 @@ impl Pmap {
         let _guard = directory.lock_directory();
         loop {
             let leaf = directory.get(at);
-            if directory.is_dead() || !leaf.is_large() {
+            // A dead directory has none, or its pmap was released, and no CPU reads it.
+            if !leaf.is_large() {
                 return Looked::Again;
             }
             gather.record(self, base);
