@@ -37,8 +37,7 @@ pub struct World {
 /// The body of a schedule. It spawns the threads, and joins them.
 pub type Body = fn(&Arc<World>);
 
-fn run(body: Body, tuning: Tuning) {
-    let lab = Lab::tuned(FRAMES, CPUS, tuning);
+fn run(body: Body, lab: Lab) {
     lab.vm.set_fault_around(PAGE);
     let space = Space::new(&lab.vm).unwrap();
     let file = ObjectRef::new_file(&lab.vm, None).unwrap();
@@ -61,7 +60,7 @@ fn run(body: Body, tuning: Tuning) {
 /// Tries random schedules, then schedules with few switches at unusual places. `PANTALA_SCHEDULES` sets the number.
 pub fn explore(body: Body) {
     random_schedules::explore(
-        move || run(body, Tuning::DEFAULT),
+        move || run(body, Lab::tuned(FRAMES, CPUS, Tuning::DEFAULT)),
         random_schedules::asked(60),
     );
 }
@@ -73,7 +72,14 @@ pub fn stop_everywhere(body: Body) -> usize {
 
 /// As [`stop_everywhere`], where the thread that is stopped is spawned after so many others, which have ended by then.
 pub fn stop_after(others: usize, body: Body) -> usize {
-    one_stop::everywhere(1 + others, move || run(body, Tuning::SMALL))
+    let lab = || Lab::tuned(FRAMES, CPUS, Tuning::SMALL);
+    one_stop::everywhere(1 + others, move || run(body, lab()))
+}
+
+/// As [`stop_everywhere`], where all memory gets reserved runs, which have four frames in models.
+pub fn stop_everywhere_in_runs(body: Body) -> usize {
+    let lab = || Lab::with_superpages(FRAMES, CPUS, Tuning::SMALL);
+    one_stop::everywhere(1, move || run(body, lab()))
 }
 
 impl World {

@@ -559,3 +559,30 @@ fn a_scan_without_memory_spares_a_leaf_of_other_frames() {
     }
     assert!(spared > 0);
 }
+
+/// A release has counted the leaf, and reads the entries of its directories once they are dead: who comes to one later takes
+/// nothing out.
+#[test]
+fn a_leaf_that_a_release_has_found_is_not_taken_out_too() {
+    let mut late = 0;
+    for act in [OPS[2], OPS[6]] {
+        for look in 1.. {
+            let lab = Runs::promoted(3, Prot::WRITE);
+            let mut released = 0;
+            let reached = lab.without_memory(|| {
+                let (patience, theirs) = (Duration::from_millis(4), || act.1(&lab));
+                let release = || released = lab.pmap.release(&lab.vm);
+                lab.stopped((look, None), patience, theirs, release)
+            });
+            let counts = lab.vm.counts();
+            let went = (counts.leaves_removed, counts.demotions);
+            assert_eq!(went, (1, 0), "{} at look {look}", act.0);
+            late += usize::from(released > PAGES);
+            lab.finish();
+            if !reached {
+                break;
+            }
+        }
+    }
+    assert!(late > 0);
+}

@@ -238,15 +238,17 @@ impl Reservations {
         Ok(())
     }
 
-    /// Ends the reservation of the run that begins with `first` if it is for the block of `place` and all frames are taken. They
-    /// are the caller's, which has taken them, and single frames then. Else nothing changes, and false.
+    /// Ends the reservation of the run that begins with `first` if it is for the block of `place`. All frames are the caller's,
+    /// and single frames then. Else nothing changes, and false.
     pub(super) fn give_back_whole(&self, first: Pfn, place: Place) -> bool {
         let run = Self::run_of(first);
         let record = self.run(run);
         let taken = record.taken.lock();
-        if !record.is_for(place) || *taken != RUN_FRAMES {
+        if !record.is_for(place) {
             return false;
         }
+        // None is left to give: a run gets an owner when all of its frames are free, and these were taken since.
+        debug_assert_eq!(*taken, RUN_FRAMES, "frames of {first:?} are not taken");
         let pages = self.pages.run(first, RUN_FRAMES);
         let domain = pages[0].domain();
         for page in pages {
