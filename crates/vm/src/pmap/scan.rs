@@ -23,7 +23,7 @@ use super::table::{Table, slot};
 use super::walk::Miss;
 use super::{Loss, Pmap};
 use crate::page::{PAGE_SIZE, Pfn};
-use crate::rmap::{self, Blocked, Scan, Sought, Visit};
+use crate::rmap::{self, Blocked, Map, ReverseMap, Scan, Sought, Visit};
 use crate::tlb::ScanGather;
 use crate::{Machine, Vm};
 
@@ -239,7 +239,9 @@ impl Pmap {
                 ksync::relax();
                 continue;
             }
-            let live = pte.is_present();
+            // Where entries are listed no fault claims a slot.
+            debug_assert!(!Map::PER_PAGE || pte.is_present());
+            let live = Map::PER_PAGE || pte.is_present();
             let new = if live { change(pte) } else { Pte::EMPTY };
             // Already as it should be: this scan is a repetition.
             if new == pte {

@@ -44,7 +44,7 @@ use crate::{Machine, Vm};
 pub enum Scan {
     /// The frame is not mapped here.
     Absent,
-    /// A fault had claimed the slot for the frame; the fault will start again.
+    /// A fault had claimed the slot for the frame; the fault will start again. Not where entries are listed by page.
     Unclaimed,
     /// This entry mapped the frame. It was changed, or was already as it should be. If the operation removes A or D,
     /// the caller must hand them on.
@@ -361,6 +361,7 @@ fn scan_mapped<'a, M: Machine>(
         u64,
     ) -> Result<Visit, Blocked>,
 ) -> SmallVec<[&'a Page; 32]> {
+    // In every design: MAPPED is read without a list, and a fault sets it between two looks at the busy state (`mark_held`).
     fence(SeqCst);
     let mut mapped: SmallVec<[&Page; 32]> = SmallVec::new();
     mapped.extend(pages.filter(|page| {
