@@ -8,7 +8,7 @@ use ksync::atomic::{AtomicU32, Ordering::Relaxed};
 use rust_alloc::sync::Arc;
 use smallvec::SmallVec;
 
-use super::{Hold, ReverseMap, Visit, Visitor};
+use super::{Hold, ReverseMap, Visit};
 use crate::alloc::NoMemory;
 use crate::backing::MappedExtent;
 use crate::object::Object;
@@ -127,7 +127,12 @@ impl ReverseMap for ByBacking {
     #[inline(always)]
     fn forget_pmap<M: Machine>(&self, _: &Vm<M>, _: &Pmap) {}
 
-    fn scan(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
+    fn scan(
+        &self,
+        object: &Object,
+        pages: &[&Page],
+        visit: &mut impl FnMut(usize, &Arc<Pmap>, u64) -> Visit,
+    ) -> bool {
         let indexes: SmallVec<[u32; 32]> = pages.iter().map(|page| page.index()).collect();
         let mut blind = self.blindness();
         hub_of(object)
@@ -148,7 +153,7 @@ impl ReverseMap for ByBacking {
         super::mappings(object)
     }
 
-    fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
+    fn scan_shown(&self, object: &Object, visit: &mut impl FnMut(&MappedExtent) -> Visit) -> bool {
         let mut blind = self.blindness();
         hub_of(object)
             .scan(|extent| {

@@ -3,7 +3,7 @@
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use rust_alloc::sync::Arc;
 
-use super::{ReverseMap, Visit, Visitor};
+use super::{ReverseMap, Visit};
 use crate::alloc::NoMemory;
 use crate::backing::MappedExtent;
 use crate::object::Object;
@@ -100,7 +100,12 @@ impl<R: ReverseMap> ReverseMap for Skipping<R> {
         self.right.forget_pmap(vm, pmap);
     }
 
-    fn scan(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
+    fn scan(
+        &self,
+        object: &Object,
+        pages: &[&Page],
+        visit: &mut impl FnMut(usize, &Arc<Pmap>, u64) -> Visit,
+    ) -> bool {
         self.right.scan(object, pages, &mut |n, pmap, va| {
             if self.visits.fetch_add(1, Relaxed) % EVERY == EVERY - 1 {
                 return Visit::Keep;
@@ -114,7 +119,7 @@ impl<R: ReverseMap> ReverseMap for Skipping<R> {
     }
 
     // It must not repair what a scan has left out.
-    fn scan_shown(&self, _: &Object, _: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
+    fn scan_shown(&self, _: &Object, _: &mut impl FnMut(&MappedExtent) -> Visit) -> bool {
         true
     }
 }

@@ -101,10 +101,6 @@ impl Sought {
     }
 }
 
-/// Visits the addresses where pages may be mapped: called with the page's position among those scanned, the pmap and
-/// the address.
-pub type Visitor<'v> = dyn FnMut(usize, &Arc<Pmap>, u64) -> Visit + 'v;
-
 /// A page's list, held for one entry that is about to be filled, to gain rights or to be taken out. No scan of the page
 /// looks at entries meanwhile.
 pub trait Hold {
@@ -208,11 +204,22 @@ pub trait ReverseMap: Send + Sync + 'static {
     /// Unlists all entries of a pmap whose root is closed, and whose tables are about to be freed. Those are not read. Sleeping
     /// context, not pinned, with no table locked.
     fn forget_pmap<M: Machine>(&self, vm: &Vm<M>, pmap: &Pmap);
-    /// Calls `visit` for each address at which one of the pages, which the caller holds hard-busy, may be mapped, until it
-    /// returns [`Visit::Stop`]. Locks of the reverse map are held meanwhile. Returns whether all addresses were visited.
-    fn scan(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool;
-    /// As [`scan`](ReverseMap::scan), for a visitor that takes no listed entry out. It may run beside others of its kind.
-    fn scan_shared(&self, object: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
+    /// Calls `visit` for each address at which one of the pages, which the caller holds hard-busy, may be mapped, with the page's
+    /// position among them, the pmap and the address, until it returns [`Visit::Stop`]. Locks of the reverse map are held meanwhile. Returns whether all addresses were visited.
+    fn scan(
+        &self,
+        object: &Object,
+        pages: &[&Page],
+        visit: &mut impl FnMut(usize, &Arc<Pmap>, u64) -> Visit,
+    ) -> bool;
+    /// As [`scan`](ReverseMap::scan), for a visitor that takes no listed entry out. It may run beside others of its kind. If the
+    /// caller holds pages soft-busy alone, addresses at which they are mapped meanwhile may be left out.
+    fn scan_shared(
+        &self,
+        object: &Object,
+        pages: &[&Page],
+        visit: &mut impl FnMut(usize, &Arc<Pmap>, u64) -> Visit,
+    ) -> bool {
         self.scan(object, pages, visit)
     }
     /// Upper bound on the number of pmaps that a scan for these pages records, one after the other.
@@ -223,7 +230,7 @@ pub trait ReverseMap: Send + Sync + 'static {
     }
     /// Calls `visit` for each mapping of a file, of its pages or of private copies of them; otherwise as
     /// [`scan`](ReverseMap::scan).
-    fn scan_shown(&self, object: &Object, visit: &mut dyn FnMut(&MappedExtent) -> Visit) -> bool {
+    fn scan_shown(&self, object: &Object, visit: &mut impl FnMut(&MappedExtent) -> Visit) -> bool {
         hub_of(object)
             .scan(|extent| visit(extent).flow())
             .is_continue()
@@ -378,7 +385,7 @@ fn scan_mapped<'a, M: Machine>(
             gather.make_room(vm.rmap.places(object, &mapped));
         }
         let mut in_the_way = None;
-        let visitor: &mut Visitor<'_> = &mut |n, pmap, va| {
+        let mut visitor = |n: usize, pmap: &Arc<Pmap>, va: u64| {
             if !gather.has_room() {
                 return Visit::Stop;
             }
@@ -392,9 +399,9 @@ fn scan_mapped<'a, M: Machine>(
             stop_if(visited, &mut in_the_way)
         };
         let all = if shared {
-            vm.rmap.scan_shared(object, &mapped, visitor)
+            vm.rmap.scan_shared(object, &mapped, &mut visitor)
         } else {
-            vm.rmap.scan(object, &mapped, visitor)
+            vm.rmap.scan(object, &mapped, &mut visitor)
         };
         gather.finish(vm);
         match in_the_way {

@@ -16,7 +16,7 @@ use rust_alloc::vec::Vec;
 
 use core::cell::Cell;
 
-use super::{Hold, ReverseMap, Visit, Visitor};
+use super::{Hold, ReverseMap, Visit};
 use crate::alloc::NoMemory;
 use crate::object::Object;
 use crate::page::{Page, PageArray, Pfn};
@@ -346,7 +346,12 @@ impl ReverseMap for ByPage {
         }
     }
 
-    fn scan(&self, _: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
+    fn scan(
+        &self,
+        _: &Object,
+        pages: &[&Page],
+        visit: &mut impl FnMut(usize, &Arc<Pmap>, u64) -> Visit,
+    ) -> bool {
         pages.iter().enumerate().all(|(n, page)| {
             let page = key(page);
             self.wait_and_hold(page);

@@ -13,7 +13,7 @@ use core::ops::Deref;
 use ksync::{ByteMutexGuard, ByteRun, lock_class};
 use rust_alloc::sync::Arc;
 
-use super::super::{Hold, ReverseMap, Visit, Visitor};
+use super::super::{Hold, ReverseMap, Visit};
 use super::chunks::PmapChunks;
 use super::list::PageEntries;
 use super::lists::{Change, InTheWay, Lists, Ticket, chunks_of};
@@ -139,7 +139,11 @@ impl PvObm {
     }
 
     /// Visits the entries of page `n`, whose list is held, and unlists those that are gone. Returns whether all were visited.
-    fn visit_all(&self, (n, page): (usize, &Page), visit: &mut Visitor<'_>) -> bool {
+    fn visit_all(
+        &self,
+        (n, page): (usize, &Page),
+        visit: &mut impl FnMut(usize, &Arc<Pmap>, u64) -> Visit,
+    ) -> bool {
         let list = PageEntries::of(&self.frames, page);
         list.iter().all(|place| {
             let chunk = self.frames.chunk(place.chunk);
@@ -273,14 +277,24 @@ impl ReverseMap for PvObm {
         chunks.free_all(vm, &self.frames, pmap);
     }
 
-    fn scan(&self, _: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
+    fn scan(
+        &self,
+        _: &Object,
+        pages: &[&Page],
+        visit: &mut impl FnMut(usize, &Arc<Pmap>, u64) -> Visit,
+    ) -> bool {
         pages.iter().enumerate().all(|(n, page)| {
             let _guard = page.list_lock().lock::<PvListLock>();
             self.visit_all((n, page), visit)
         })
     }
 
-    fn scan_shared(&self, _: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
+    fn scan_shared(
+        &self,
+        _: &Object,
+        pages: &[&Page],
+        visit: &mut impl FnMut(usize, &Arc<Pmap>, u64) -> Visit,
+    ) -> bool {
         pages.iter().enumerate().all(|(n, page)| {
             let _guard = page.list_lock().read::<PvListLock>();
             self.visit_all((n, page), &mut |n, pmap, va| {

@@ -17,7 +17,7 @@ use ksync::{Mutex, MutexGuard, Padded, RwLock, WriteGuard, lock_class};
 use rust_alloc::boxed::Box;
 use rust_alloc::sync::Arc;
 
-use super::super::{Hold, ReverseMap, Visit, Visitor};
+use super::super::{Hold, ReverseMap, Visit};
 use super::chunks::PmapChunks;
 use super::list::PageEntries;
 use super::lists::{Change, InTheWay, Lists, Ticket, chunks_of};
@@ -227,7 +227,7 @@ impl PvStock {
     fn try_scan(
         &self,
         page: &Page,
-        visit: &mut dyn FnMut(&Arc<Pmap>, u64) -> Visit,
+        mut visit: impl FnMut(&Arc<Pmap>, u64) -> Visit,
     ) -> Option<bool> {
         let list = PageEntries::of(&self.frames, page);
         let mut bucket = self.lock(Self::bucket_of(self.pages.pfn(page)));
@@ -395,11 +395,16 @@ impl ReverseMap for PvStock {
         drop(operation);
     }
 
-    fn scan(&self, _: &Object, pages: &[&Page], visit: &mut Visitor<'_>) -> bool {
+    fn scan(
+        &self,
+        _: &Object,
+        pages: &[&Page],
+        visit: &mut impl FnMut(usize, &Arc<Pmap>, u64) -> Visit,
+    ) -> bool {
         pages.iter().enumerate().all(|(n, page)| {
-            let visit = &mut |pmap: &Arc<Pmap>, va| visit(n, pmap, va);
+            let mut visit = |pmap: &Arc<Pmap>, va| visit(n, pmap, va);
             loop {
-                if let Some(all) = self.try_scan(page, visit) {
+                if let Some(all) = self.try_scan(page, &mut visit) {
                     return all;
                 }
             }
