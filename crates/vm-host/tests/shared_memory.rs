@@ -172,3 +172,35 @@ fn a_look_for_use_counts_and_clears_the_signs_of_each_mapping() {
     assert_eq!(lab.vm.look_for_use(pfn), Some(0));
     assert_eq!(lab.vm.look_for_use(vm::Pfn(u32::MAX - 1)), None);
 }
+
+/// One look is stopped between the page's list and a table, with the list held; another one, of the same page, comes to its end
+/// meanwhile, and has cleared what the first one has not come to.
+#[test]
+#[cfg(feature = "pv-obm")]
+fn two_looks_for_use_share_the_list_of_a_page() {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    let lab = Lab::new();
+    let p = lab.program();
+    let entry = p.space.pmap().lookup(&lab.vm, &ksync::pin(), AT);
+    let pfn = entry.expect("an entry").pfn();
+    let _referenced = lab
+        .vm
+        .pages
+        .get(pfn)
+        .clear_flag(vm::page::Flags::REFERENCED);
+    let [second, shared] = [(); 2].map(|()| AtomicBool::new(false));
+    let one = || {
+        ksync::host::set_cpu(1);
+        lab.vm.epoch.online(1);
+        assert_eq!(lab.vm.look_for_use(pfn), Some(0));
+        shared.store(second.load(SeqCst), SeqCst);
+        lab.vm.epoch.offline(1);
+    };
+    let other = || {
+        assert_eq!(lab.vm.look_for_use(pfn), Some(1));
+        second.store(true, SeqCst);
+    };
+    let patience = std::time::Duration::from_secs(2);
+    let reached = vm_host::runs::stopped(&lab.vm.machine, (1, None), patience, one, other);
+    assert!(reached && shared.into_inner(), "the second one waited");
+}

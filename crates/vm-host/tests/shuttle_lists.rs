@@ -202,7 +202,7 @@ fn readers_of_a_list<const FIRST: usize>(world: &Arc<World>) {
         Box::new(|world| world.touched(Access::Write)),
         Box::new(move |world| {
             let (vm, page) = (&world.lab.vm, world.lab.vm.pages.get(pfn));
-            let Some(busy) = page.try_hard_busy() else {
+            let Some(busy) = page.try_soft_busy() else {
                 return;
             };
             let seen = vm::rmap::referenced(vm, &world.file, 0, pfn, 10);

@@ -502,8 +502,8 @@ pub fn write_protect_all<M: Machine>(vm: &Vm<M>, object: &Object, index: u32, pf
 }
 
 /// Counts, up to `limit`, the signs that the page was used, and clears those that it counts: its REFERENCED flag, and the entries
-/// with the accessed bit. Conditions as for [`remove_all`]. The TLBs are not flushed, and a CPU that has the entry cached does
-/// not set the bit again: the answer is an estimate.
+/// with the accessed bit. The caller holds the page busy; soft busy is enough, and entries made meanwhile may be missed. The TLBs
+/// are not flushed, and a CPU that has the entry cached does not set the bit again: the answer is an estimate.
 pub fn referenced<M: Machine>(
     vm: &Vm<M>,
     object: &Object,
