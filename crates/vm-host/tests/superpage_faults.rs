@@ -2,12 +2,13 @@
 #![cfg(not(any(loom, shuttle)))]
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
+use vm::page::State;
 use vm::space::{Advice, MapArgs};
 use vm::stats::VmTotals;
-use vm::{EntryFlags, FaultError, MapProt, Superpages, Tuning};
+use vm::{EntryFlags, FaultError, MapProt, Pfn, Superpages, Tuning};
 use vm_host::program::Program;
 use vm_host::{Lab, Random};
 
@@ -320,6 +321,50 @@ fn threads_fill_a_block_together() {
         });
         lab.join(0, || program.run(|program| check(program, 0..4 * BLOCK)));
         println!("{} leaves", lab.vm.counts().promotions);
+        drop(program);
+        lab.finish();
+    }
+}
+
+/// With `madvise`, which is the kernel's default, a touch of memory that does not ask clears one page and takes one frame, though
+/// runs are free; where the memory asks, the same touch clears a run, if leaves are filled at once.
+#[test]
+fn by_default_a_touch_clears_one_page() {
+    let run = if cfg!(feature = "listed") { 1 } else { BLOCK };
+    for (asks, cleared) in [(false, 1), (true, run)] {
+        let lab = Lab::with_superpages(4096, 2, Tuning::DEFAULT);
+        lab.vm.set_superpages(Superpages::Advised);
+        lab.play_all();
+        let program = Program::new(&lab.vm);
+        program.run(|program| {
+            map(&lab, program, 0..4 * BLOCK, EntryFlags::empty());
+            if asks {
+                advise(&lab, program, 0..2 * BLOCK, Advice::HugePage);
+            }
+            let touched = Arc::<Mutex<Vec<Pfn>>>::default();
+            let theirs = touched.clone();
+            lab.vm.machine.on_frame(Some(Box::new(move |pfn| {
+                theirs.lock().expect("nobody failed").push(pfn);
+            })));
+            let free = lab.vm.alloc.free_pages();
+            assert_eq!(program.write(AT + 7 * PAGE, 1), Ok(()));
+            lab.vm.machine.on_frame(None);
+            let entry = program
+                .space
+                .pmap()
+                .lookup(&lab.vm, &ksync::pin(), AT + 7 * PAGE);
+            let first = entry.expect("it is mapped").pfn();
+            // Not those of tables.
+            let mut pages = touched.lock().expect("nobody failed").clone();
+            pages.retain(|&pfn| lab.vm.pages.get(pfn).state() == State::Anon);
+            pages.sort_by_key(|pfn| pfn.0);
+            pages.dedup();
+            assert_eq!(pages.len() as u64, cleared);
+            assert!(pages.contains(&first));
+            // Four tables, too, and a chunk of entries where these are listed.
+            let taken = (free - lab.vm.alloc.free_pages()) as u64;
+            assert!((cleared..cleared + 6).contains(&taken), "{taken} frames");
+        });
         drop(program);
         lab.finish();
     }

@@ -79,6 +79,22 @@ fn filled() -> Result<(std::ops::Range<u64>, u64), String> {
     Ok((range, eligible))
 }
 
+/// As [`filled`], of shared memory.
+fn filled_shared() -> Result<std::ops::Range<u64>, String> {
+    const BLOCK: u64 = 2 << 20;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let at = ok!(sys::mmap(0, 6 * BLOCK, prot, flags, -1, 0));
+    // The memory's blocks are those of its offsets, which need not agree with addresses.
+    ok!(sc!(SYS_madvise, at, 6 * BLOCK, libc::MADV_HUGEPAGE));
+    let range = at..at + 6 * BLOCK;
+    range
+        .clone()
+        .step_by(4096)
+        .for_each(|at| sys::poke64(at, at));
+    Ok(range)
+}
+
 /// What a setting of superpages says: the value in brackets.
 fn setting(name: &str) -> Option<String> {
     let text =
@@ -162,6 +178,29 @@ tests! { "superpages";
         let fd = ok!(sys::open(file, libc::O_WRONLY, 0));
         is!(sys::write(fd, now.as_bytes()), Ok(now.len()));
         is!(sys::write(fd, format!("{now}\n").as_bytes()), Ok(now.len() + 1));
+    }
+    shared_memory_shows_them_apart {
+        let range = filled_shared()?;
+        let shown = in_smaps("ShmemPmdMapped", range.clone());
+        let setting = setting("shmem_enabled").ok_or("no value")?;
+        if ["never", "deny"].contains(&setting.as_str()) {
+            is!(shown, 0);
+        } else {
+            // One at least, of six; unless pages are taken away all the time.
+            holds!(shown >= 2048 || is_chaotic());
+        }
+        is!((shown % 2048, in_smaps("AnonHugePages", range.clone())), (0, 0));
+        let all = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let all = all.lines().find_map(|line| line.strip_prefix("ShmemPmdMapped:"));
+        let all = all.and_then(|rest| rest.trim().split(' ').next()?.parse::<u64>().ok());
+        holds!(all.ok_or("no line")? >= shown || is_chaotic());
+        holds!(range.clone().step_by(4096).all(|at| sys::peek64(at) == at));
+        // A part divides its superpage, and only that.
+        ok!(sc!(SYS_mprotect, range.start + (5 << 19), 4096, libc::PROT_READ));
+        let left = in_smaps("ShmemPmdMapped", range.clone());
+        holds!(left + 2048 >= shown && left <= shown || is_chaotic());
+        ok!(sc!(SYS_munmap, range.start, range.end - range.start));
+        is!(in_smaps("ShmemPmdMapped", range), 0);
     }
     meminfo_counts_them {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
