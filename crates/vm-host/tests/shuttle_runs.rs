@@ -29,7 +29,7 @@ fn written(world: &World, written: u64) -> Pfn {
     first
 }
 
-/// The run was broken, and its last frame is a page of another object: nobody who uses that page has to wait for the others.
+/// The run was broken, and its last frame is a page of another object: no user of that page has to wait for the others.
 #[test]
 fn what_goes_with_a_run_holds_no_page_of_another_object() {
     stop_everywhere_in_runs(|world| {

@@ -564,8 +564,8 @@ fn a_scan_without_memory_spares_a_leaf_of_other_frames() {
     assert!(spared > 0);
 }
 
-/// A release has counted the leaf, and reads the entries of its directories once they are dead: who comes to one later takes
-/// nothing out.
+/// A release has counted the leaf, and reads the entries of its directories once they are dead: an operation that comes to one
+/// later takes nothing out.
 #[test]
 fn a_leaf_that_a_release_has_found_is_not_taken_out_too() {
     let mut late = 0;

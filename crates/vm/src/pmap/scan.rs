@@ -240,7 +240,6 @@ impl Pmap {
                 continue;
             }
             // Where entries are listed no fault claims a slot.
-            debug_assert!(!Map::PER_PAGE || pte.is_present());
             let live = Map::PER_PAGE || pte.is_present();
             let new = if live { change(pte) } else { Pte::EMPTY };
             // Already as it should be: this scan is a repetition.
