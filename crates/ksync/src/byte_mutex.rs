@@ -31,6 +31,7 @@ use core::{marker::PhantomData, pin::pin as stack_pin, ptr};
 
 use crate::{
     atomic::{AtomicU8, Ordering::*},
+    byte_owner,
     class::{self, LockClass, Order},
     platform, profile,
     queue::{WaitList, Waiter, Want, list_of},
@@ -65,6 +66,7 @@ impl ByteMutex {
         if !self.enter() {
             self.sleep::<C>(Want::Exclusive);
         }
+        byte_owner::takes(self);
         profile::taken::<C, _>(self, true);
         ByteMutexGuard {
             lock: self,
@@ -79,6 +81,7 @@ impl ByteMutex {
             return None;
         }
         class::acquire::<C>(Order::Try);
+        byte_owner::takes(self);
         profile::taken::<C, _>(self, true);
         Some(ByteMutexGuard {
             lock: self,
@@ -153,6 +156,7 @@ impl ByteMutex {
     /// Ends what `enter` began.
     #[inline]
     pub(crate) fn leave<C: LockClass>(&self) {
+        byte_owner::releases(self, C::NAME);
         if let Err(state) = self.byte.compare_exchange(WRITER, FREE, Release, Relaxed) {
             debug_assert!(
                 state == WRITER | WAITERS,

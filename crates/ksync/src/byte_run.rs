@@ -5,12 +5,13 @@
 //! its bytes are only tried, and so need no order.
 //!
 //! What is not checked: that a byte is released by the run that has it. The caller remembers its bytes. In debug builds a
-//! byte that no writer holds cannot be released, and a run cannot end before as many bytes were released as taken.
+//! byte that no writer holds, or another thread, cannot be released, and a run cannot end before as many bytes were released
+//! as taken.
 
 use core::{marker::PhantomData, ptr};
 
 use crate::{
-    ByteMutex, LockClass,
+    ByteMutex, LockClass, byte_owner,
     class::{self, Order},
     profile,
 };
@@ -44,6 +45,7 @@ impl<C: LockClass> ByteRun<C> {
         if !byte.enter() {
             return false;
         }
+        byte_owner::takes(byte);
         if self.held == 0 {
             self.first = byte;
             profile::taken::<C, _>(byte, true);
@@ -55,7 +57,7 @@ impl<C: LockClass> ByteRun<C> {
     /// Releases a byte, which this run has taken and not released since; the caller sees to that.
     ///
     /// # Panics
-    /// In debug builds, if no writer holds the byte, or the run has none.
+    /// In debug builds, if no writer holds the byte, another thread does, or the run has none.
     #[inline]
     pub fn unlock(&mut self, byte: &ByteMutex) {
         debug_assert!(self.held > 0, "releasing \"{}\" of an empty run", C::NAME);

@@ -24,6 +24,7 @@ mod shim;
 
 mod address_wait;
 mod byte_mutex;
+mod byte_owner;
 mod byte_run;
 mod class;
 mod close;

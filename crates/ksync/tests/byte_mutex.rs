@@ -320,6 +320,7 @@ fn what_is_not_held_cannot_be_released() {
     use std::mem::ManuallyDrop;
     let (byte, shared) = (ByteMutex::new(), ByteMutex::new());
     let others: [ByteMutex; 3] = Default::default();
+    let [theirs, ours]: [[ByteMutex; 8]; 2] = Default::default();
     // A run with one byte, which is lost where releasing panics.
     let run = |byte| {
         let mut run = ManuallyDrop::new(ByteRun::<Low>::new());
@@ -335,6 +336,22 @@ fn what_is_not_held_cannot_be_released() {
         text.contains("releasing \"test byte\" (byte 0x0), which no writer holds"),
         "{text}"
     );
+    // Another thread's. Where a byte of another test has overwritten the record, once more.
+    let noticed = theirs.iter().zip(&ours).any(|(byte, own)| {
+        let guard = byte.try_lock::<Low>().unwrap();
+        let text = complaint(|| {
+            run(own).unlock(byte);
+            std::panic::panic_any("nothing".to_owned());
+        });
+        let noticed = text.contains("releasing \"test byte\", which thread ");
+        if noticed {
+            drop(guard);
+        } else {
+            std::mem::forget(guard);
+        }
+        noticed
+    });
+    assert!(noticed, "a thread may release what another one holds");
     let reader = shared.try_read::<Low>().unwrap();
     let text = complaint(|| run(&others[1]).unlock(&shared));
     assert!(text.contains("(byte 0x1), which no writer holds"), "{text}");
