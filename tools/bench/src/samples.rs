@@ -24,6 +24,8 @@ pub enum Metric {
     FalseSharing,
     /// Lines moved by the kernel's clears and copies.
     BulkMoves,
+    /// Bytes that the kernel clears, an operation: those that `rep stos` stores.
+    Cleared,
     /// Interrupts between CPUs, an operation.
     Ipis,
     /// Timer interrupts, an operation.
@@ -57,10 +59,14 @@ impl Sample {
         let scale = self.case.rsplit_once('-').map(|(_, processes)| processes);
         let scale = scale.and_then(|processes| processes.parse().ok());
         let kind = match (self.metric, scale) {
-            (Metric::Instructions, _) if self.case.ends_with(SCARCE) => Kind::Scarce,
+            (Metric::Instructions | Metric::Cleared, _) if self.case.ends_with(SCARCE) => {
+                Kind::Scarce
+            }
             (Metric::Rate, _) => Kind::Rate,
-            (Metric::Instructions | Metric::Bytes, None) => Kind::Count,
-            (Metric::Instructions | Metric::Bytes, Some(processes)) => Kind::Scale(processes),
+            (Metric::Instructions | Metric::Bytes | Metric::Cleared, None) => Kind::Count,
+            (Metric::Instructions | Metric::Bytes | Metric::Cleared, Some(processes)) => {
+                Kind::Scale(processes)
+            }
             _ => Kind::Transfers,
         };
         boot_name(&self.system, kind, self.cpus, self.run)
@@ -140,7 +146,10 @@ fn values(
     };
     let each = |n: f64| n / line.ops.max(1.0);
     if kind != Kind::Transfers {
-        return vec![(Metric::Instructions, each(counts.kernel as f64))];
+        return vec![
+            (Metric::Instructions, each(counts.kernel as f64)),
+            (Metric::Cleared, each(counts.filled as f64)),
+        ];
     }
     let gross = counts.kernel_moves as f64;
     let (ticks, ipis) = interrupts(counts);
@@ -243,6 +252,7 @@ mod tests {
             "linux scale1000 1 2"
         );
         assert_eq!(boot("cow", Metric::Ipis, 4), "linux transfers 4 2");
+        assert_eq!(boot("cow", Metric::Cleared, 1), "linux count 1 2");
         let scarce = boot("cow-scarce", Metric::Instructions, 1);
         assert_eq!(scarce, "linux scarce 1 2");
     }

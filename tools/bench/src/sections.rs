@@ -50,6 +50,11 @@ fn lines(cpus: u32) -> Section {
     section(title, Metric::Moves, cpus)
 }
 
+fn cleared() -> Section {
+    let title = "bytes that the kernel clears an operation, 1 CPU";
+    section(title.into(), Metric::Cleared, 1)
+}
+
 fn bytes() -> Section {
     let title = "bytes for each process, 1 CPU";
     section(title.into(), Metric::Bytes, 1)
@@ -73,6 +78,7 @@ pub fn sections(figures: &Figures) -> Vec<Section> {
     let n = TRANSFER_CPUS;
     let mut sections = vec![
         instructions(),
+        cleared(),
         lines(n),
         section(
             format!("of them and the ticks', false sharing, {n} CPUs"),

@@ -33,6 +33,8 @@ pub enum Event {
     KernelFalse,
     /// Lines moved to this CPU by the kernel's repeated string instructions, which clear or copy pages and buffers.
     BulkMoves,
+    /// Bytes that the kernel's repeated string instructions stored of one value each, which clears pages and objects.
+    Filled,
     /// Lines moved to this CPU by user instructions.
     UserMoves,
     /// Those of the `UserMoves` that are false sharing.
@@ -228,6 +230,7 @@ fn counts(from: &Snapshot) -> Counts {
         kernel_moves: of(Event::KernelMoves),
         kernel_false: of(Event::KernelFalse),
         bulk_moves: of(Event::BulkMoves),
+        filled: of(Event::Filled),
         user_moves: of(Event::UserMoves),
         user_false: of(Event::UserFalse),
         local: of(Event::Local),

@@ -17,6 +17,15 @@ pub fn is_repeated_string(bytes: &[u8]) -> bool {
     false
 }
 
+/// Whether `bytes`, a string instruction with a `rep` prefix, stores one value again and again, and loads nothing: so pages are cleared.
+fn is_store_of_one_value(bytes: &[u8]) -> bool {
+    let prefix = |byte: &&u8| matches!(byte, 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0x40..=0x4f | 0xf0);
+    bytes
+        .iter()
+        .find(|byte| !prefix(byte))
+        .is_some_and(|byte| matches!(byte, 0xaa | 0xab))
+}
+
 /// What an instruction's memory access is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -24,6 +33,8 @@ pub enum Kind {
     Plain,
     /// A repeated string instruction.
     String,
+    /// One that stores the same value again and again.
+    Fill,
     /// A read-modify-write that is atomic.
     Atomic,
     /// A call, which stores its return address.
@@ -35,7 +46,10 @@ pub enum Kind {
 /// The kind of the instruction `bytes`.
 pub fn kind(bytes: &[u8]) -> Kind {
     if is_repeated_string(bytes) {
-        return Kind::String;
+        return match is_store_of_one_value(bytes) {
+            true => Kind::Fill,
+            false => Kind::String,
+        };
     }
     let mut locked = false;
     for (index, &byte) in bytes.iter().enumerate() {
@@ -90,8 +104,10 @@ mod tests {
 
     #[test]
     fn kinds_of_instructions() {
-        let kinds: [(&[u8], Kind); 11] = [
-            (&[0xf3, 0x48, 0xab], Kind::String),
+        let kinds: [(&[u8], Kind); 13] = [
+            (&[0xf3, 0x48, 0xab], Kind::Fill),         // rep stosq
+            (&[0xf3, 0xaa], Kind::Fill),               // rep stosb
+            (&[0xf3, 0x48, 0xa5], Kind::String),       // rep movsq
             (&[0xf0, 0x0f, 0xb1, 0x0f], Kind::Atomic), // lock cmpxchg
             (&[0x65, 0xf0, 0xff, 0x00], Kind::Atomic),
             (&[0x87, 0x07], Kind::Atomic),      // xchg with memory

@@ -13,6 +13,8 @@ pub struct Counts {
     pub kernel_moves: u64,
     pub kernel_false: u64,
     pub bulk_moves: u64,
+    #[serde(default)]
+    pub filled: u64,
     pub user_moves: u64,
     pub user_false: u64,
     pub local: u64,

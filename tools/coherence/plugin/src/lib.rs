@@ -4,7 +4,7 @@
 //! starts.
 //! Mechanism: instructions are counted block by block, on entry; on machines of one CPU by an addition that QEMU
 //! compiles into the block. In transfers mode all memory accesses are examined; in count mode only stores of user
-//! programs are, to find the markers. Records are written when QEMU exits.
+//! programs are, to find the markers, and the kernel's repeated stores of one value. Records are written when QEMU exits.
 //!
 //! A block that a fault interrupts counts as a whole, so a faulting user program's instructions are over-counted a
 //! little; kernel code faults only in user copies.
@@ -133,9 +133,15 @@ fn translate(block: &Block) {
     }
     let windows = state.settings.mode == Mode::Windows;
     let every = windows || state.settings.mode == Mode::Transfers;
-    if every || !kernel {
-        for index in 0..insns {
-            let kind = insn::kind(&block.bytes(index));
+    // Elsewhere, of the kernel's, fills alone: a repeated instruction ends its block.
+    let first = if every || !kernel {
+        0
+    } else {
+        insns.saturating_sub(1)
+    };
+    for index in first..insns {
+        let kind = insn::kind(&block.bytes(index));
+        if every || !kernel || kind == Kind::Fill {
             block.call_on_access(index, |pc| Site { pc, kind }, !every || !kernel && windows);
         }
     }
@@ -170,12 +176,15 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
         return;
     }
     if site.pc >= KERNEL && store && follow_labels(index, access) {
+    if site.pc >= KERNEL && site.kind == Kind::Fill {
+        CPU[index].count(Event::Filled, access.bytes());
+    }
         return;
     }
     if !BEGUN.load(Relaxed) {
         return;
     }
-    let string = site.kind == Kind::String;
+    let string = matches!(site.kind, Kind::String | Kind::Fill);
     if string && is_last_line(index, access) {
         return;
     }

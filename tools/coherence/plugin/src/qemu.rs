@@ -163,9 +163,10 @@ impl Site {
     /// The kind is packed into the user data by an exclusive or at this bit: bits 48 to 63 of a virtual address are
     /// equal, so that both can be restored.
     const FREE: u32 = 56;
-    const KINDS: [Kind; 5] = [
+    const KINDS: [Kind; 6] = [
         Kind::Plain,
         Kind::String,
+        Kind::Fill,
         Kind::Atomic,
         Kind::Call,
         Kind::Return,

@@ -27,11 +27,18 @@ pub const CASES: &[Case] = &[
         work: shrink,
     },
     Case {
+        name: "large-zfod",
+        what: "page touched of 64 MiB, with mmap and munmap",
+        phases: &[""],
+        prepare: nothing,
+        work: |w| zero_fill(w, None),
+    },
+    Case {
         name: "large-huge",
         what: "page touched of 64 MiB that ask for huge pages, with mmap and munmap",
         phases: &[""],
         prepare: nothing,
-        work: huge,
+        work: |w| zero_fill(w, Some(libc::MADV_HUGEPAGE)),
     },
     Case {
         name: "large-promote",
@@ -92,22 +99,26 @@ fn shrink(w: &mut Worker) -> Result<(), String> {
     Ok(())
 }
 
-fn huge(w: &mut Worker) -> Result<(), String> {
+/// Memory of 64 MiB, for which huge pages are asked or not.
+fn zero_fill(w: &mut Worker, advice: Option<i32>) -> Result<(), String> {
     const REGION: u64 = 64 << 20;
+    let touched = || {
+        let base = memory::map_anon(REGION)?;
+        if let Some(advice) = advice {
+            sys::call(libc::SYS_madvise, &[base, REGION, advice as u64]).map_err(err("madvise"))?;
+        }
+        memory::touch(base, REGION);
+        Ok::<u64, String>(base)
+    };
     w.barrier();
     for _ in 0..w.plan.scaled(8) {
         w.start();
-        let base = memory::map_anon(REGION)?;
-        sys::call(
-            libc::SYS_madvise,
-            &[base, REGION, libc::MADV_HUGEPAGE as u64],
-        )
-        .map_err(err("madvise"))?;
-        memory::touch(base, REGION);
-        memory::unmap(base, REGION)?;
+        memory::unmap(touched()?, REGION)?;
         w.stop(0, REGION / PAGE);
     }
-    Ok(())
+    let base = touched()?;
+    memory::check_touched(base, REGION)?;
+    memory::unmap(base, REGION)
 }
 
 /// Bytes of a superpage.

@@ -121,7 +121,11 @@ pub fn touch(base: u64, len: u64) {
     }
 }
 
-fn check_touched(base: u64, len: u64) -> Result<(), String> {
+/// Whether memory that was zero holds what [`touch`] wrote, and is else zero.
+///
+/// # Errors
+/// What is wrong.
+pub fn check_touched(base: u64, len: u64) -> Result<(), String> {
     for addr in (base..base + len).step_by(PAGE as usize) {
         let (first, second) = (
             sys::peek64(addr),
