@@ -7,7 +7,11 @@ use report::{Column, Medium, Report, Style, Table, Text};
 /// The change that is taken for real: twice what the metric's runs are expected to differ by.
 fn threshold(metric: Metric) -> f64 {
     match metric {
-        Metric::Instructions | Metric::Bytes | Metric::Cleared => 0.04,
+        Metric::Instructions
+        | Metric::HubInstructions
+        | Metric::Bytes
+        | Metric::MappingBytes
+        | Metric::Cleared => 0.04,
         Metric::Rate => 0.3,
         _ => 0.5,
     }

@@ -15,7 +15,11 @@ pub struct Figure {
 /// The spread up to which a metric's figure is to be believed, and the value below which it says "none" however its runs differ.
 pub fn limit(metric: Metric) -> Option<(f64, f64)> {
     match metric {
-        Metric::Instructions | Metric::Bytes | Metric::Cleared => Some((0.02, 1.0)),
+        Metric::Instructions
+        | Metric::HubInstructions
+        | Metric::Bytes
+        | Metric::MappingBytes
+        | Metric::Cleared => Some((0.02, 1.0)),
         Metric::Moves => Some((0.25, 0.1)),
         _ => None,
     }

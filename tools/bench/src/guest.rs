@@ -35,6 +35,8 @@ pub struct Guest {
 pub struct Lab {
     /// The image.
     pub initrd: PathBuf,
+    /// The image of boots that build a program, if there is one.
+    pub builds: Option<PathBuf>,
     /// The plugin.
     pub plugin: PathBuf,
     /// Cases.
@@ -69,6 +71,10 @@ pub enum Kind {
     Scale(u64),
     /// Instructions as for `Count`, where a reverse map that lists entries may have [`FEW`] frames of them.
     Scarce,
+    /// Instructions as for `Count`, of the build of a program.
+    Build,
+    /// Which functions the instructions of `Count` are in.
+    Hubs,
     /// Lines that two CPUs touch in short windows, with the same clock as `Count`.
     Windows,
 }
@@ -82,6 +88,8 @@ impl Kind {
             Kind::Rate => "rate".into(),
             Kind::Scale(processes) => format!("scale{processes}"),
             Kind::Scarce => "scarce".into(),
+            Kind::Build => "build".into(),
+            Kind::Hubs => "hubs".into(),
             Kind::Windows => "windows".into(),
         }
     }
@@ -90,7 +98,7 @@ impl Kind {
     fn has_counted_clock(self) -> bool {
         matches!(
             self,
-            Kind::Count | Kind::Scale(_) | Kind::Scarce | Kind::Windows
+            Kind::Count | Kind::Scale(_) | Kind::Scarce | Kind::Build | Kind::Hubs | Kind::Windows
         )
     }
 
@@ -148,6 +156,13 @@ fn machine(cpus: u32, kind: Kind, lab: &Lab) -> Machine {
 }
 
 impl Lab {
+    fn initrd_of(&self, kind: Kind) -> &Path {
+        match (kind, &self.builds) {
+            (Kind::Build, Some(image)) => image,
+            _ => &self.initrd,
+        }
+    }
+
     fn command(&self, guest: &Guest, trial: &Trial) -> Command {
         let Trial {
             cmd,
@@ -167,7 +182,7 @@ impl Lab {
         let mut command = qemu::command(
             &machine,
             &guest.kernel,
-            &self.initrd,
+            self.initrd_of(kind),
             &append,
             Serial::Output,
         );
@@ -180,7 +195,8 @@ impl Lab {
         }
         if kind != Kind::Rate {
             let mode = match kind {
-                Kind::Count | Kind::Scale(_) | Kind::Scarce => "count",
+                Kind::Count | Kind::Scale(_) | Kind::Scarce | Kind::Build => "count",
+                Kind::Hubs => "profile",
                 Kind::Windows => "windows",
                 _ => "transfers",
             };

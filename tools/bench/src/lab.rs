@@ -1,7 +1,7 @@
 //! What boots need: kernels, image, plugin, and the benchmark's own account of its cases.
 
 use crate::guest::{Guest, Lab};
-use crate::{linux, names, symbols};
+use crate::{job, linux, names, symbols};
 use anyhow::{Context, Result};
 use machine::options::{self, Kernels, Profile, Rmap, System};
 use machine::progress::step;
@@ -23,6 +23,7 @@ pub fn of(system: &System, asked: &Kernels, name: &str) -> Result<Lab> {
     let programs = build::user()?;
     let mut lab = Lab {
         initrd: image::make(&system.image)?,
+        builds: None,
         plugin: plugin()?,
         names: names::of(&programs.join("vmbench"))?,
         tsc_khz: names::tsc_khz(&programs.join("vmbench"))?,
@@ -48,6 +49,14 @@ fn add_linux(lab: &mut Lab, asked: &Kernels) {
             Ok(linux) => lab.guests.push(linux),
             Err(error) => lab.missing.push(format!("no Linux: {error:#}")),
         }
+    }
+}
+
+/// The image in which a program is built; where it cannot be had, say for want of a network, the other figures are better than none.
+pub fn add_builds(lab: &mut Lab, asked: &options::Image) {
+    match job::image(asked, &lab.dir) {
+        Ok(image) => lab.builds = Some(image),
+        Err(error) => lab.missing.push(format!("no program to build: {error:#}")),
     }
 }
 

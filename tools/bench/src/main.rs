@@ -10,6 +10,8 @@ mod compare;
 mod figures;
 mod findings;
 mod guest;
+mod hubs;
+mod job;
 mod lab;
 mod linux;
 mod measure;

@@ -35,12 +35,14 @@ pub struct Line {
     pub name: String,
     /// Case's number, phase's number; none for a figure of memory.
     pub key: Option<(u16, u8)>,
-    /// Operations, all workers together; processes for a figure of memory.
+    /// Operations, all workers together; processes or mappings for a figure of memory.
     pub ops: f64,
     /// Operations a second.
     pub rate: f64,
-    /// Bytes for each process.
+    /// Bytes for each process, or mapping.
     pub bytes: Option<f64>,
+    /// Whether they are those of a mapping.
+    pub of_mapping: bool,
 }
 
 impl Names {
@@ -61,15 +63,17 @@ impl Names {
             .collect();
         let number = |key: &str| values.get(key).and_then(|value| value.parse::<f64>().ok());
         let name = (*values.get("case")?).to_owned();
-        let bytes = number("bytes_per_process");
+        let of_mapping = values.contains_key("mappings");
+        let bytes = number("bytes_per_process").or(number("bytes_per_mapping"));
         if bytes.is_some() {
-            let ops = number("processes")?;
+            let ops = number("processes").or(number("mappings"))?;
             return Some(Line {
                 name,
                 key: None,
                 ops,
                 rate: 0.0,
                 bytes,
+                of_mapping,
             });
         }
         let (ops, rate) = (number("ops")?, number("ops_per_s")?);
@@ -83,6 +87,7 @@ impl Names {
             ops,
             rate,
             bytes,
+            of_mapping,
         })
     }
 
@@ -118,6 +123,7 @@ mod tests {
             vmbench case=chain-create workers=1 ops=5 ns_per_op=1 ops_per_s=6\r\n\
             vmbench case=chain-memory workers=1 processes=5 bytes_per_process=900\r\n\
             vmbench case=chain-kill workers=1 ops=5 ns_per_op=1 ops_per_s=7\r\n\
+            vmbench case=map workers=1 mappings=16384 bytes_per_mapping=8.25\r\n\
             vmbench: 4 cases right, 1 wrong\r\n";
         let lines = names.lines(console);
         let keys: Vec<_> = lines
@@ -130,8 +136,10 @@ mod tests {
             ("chain-create", Some((4, 0))),
             ("chain-memory", None),
             ("chain-kill", Some((4, 1))),
+            ("map", None),
         ];
         assert_eq!(keys, want);
+        assert_eq!((lines[5].bytes, lines[5].of_mapping), (Some(8.25), true));
         assert_eq!(
             (lines[0].ops, lines[0].rate, lines[3].bytes),
             (30.0, 47.0, Some(900.0))

@@ -26,6 +26,8 @@ pub fn weight(system: &str, kind: Kind, cpus: u32, quick: bool) -> f64 {
     };
     let work = match kind {
         Kind::Count | Kind::Scarce => 20.0,
+        Kind::Build => 60.0,
+        Kind::Hubs => 10.0,
         Kind::Transfers => 60.0,
         Kind::Windows => 120.0,
         Kind::Rate => 8.0 + 6.0 * f64::from(cpus),

@@ -2,6 +2,7 @@
 
 use crate::figures::Figures;
 use crate::guest::{Guest, Kind, Lab, Trial};
+use crate::hubs;
 use crate::names::Line;
 use crate::pace::{self, Pace};
 use crate::resume::Done;
@@ -81,9 +82,15 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
                     run,
                 })
             };
-            // Linux has no entries that could run out.
+            // Linux has no entries that could run out, and no hubs.
             if guest.system != "linux" && !settings.scarce().is_empty() {
                 steps.extend(of(Kind::Scarce, &[1]));
+            }
+            if guest.system != "linux" && !settings.hubs().is_empty() {
+                steps.extend(of(Kind::Hubs, &[1]));
+            }
+            if lab.builds.is_some() {
+                steps.extend(of(Kind::Build, &[1]));
             }
             steps.extend(of(Kind::Transfers, settings.transfer_cpus()));
             steps.extend(of(Kind::Rate, settings.cpus()));
@@ -101,7 +108,8 @@ fn steps<'a>(lab: &'a Lab, settings: &Settings) -> Vec<Step<'a>> {
     let wanted = |step: &Step| {
         let name = step.kind.name();
         let kinds = &settings.kinds;
-        kinds.is_empty() || kinds.iter().any(|kind| name.starts_with(&kind[..]))
+        let asked = kinds.is_empty() || kinds.iter().any(|kind| name.starts_with(&kind[..]));
+        asked && (step.kind == Kind::Build || !settings.only_builds())
     };
     steps.retain(wanted);
     steps
@@ -204,6 +212,12 @@ impl Outcome {
             }
             let samples = samples::of(&boot, guest.system, kind, cpus, run);
             self.samples.extend(samples);
+            if kind == Kind::Hubs {
+                match hubs::samples(guest, &boot, run) {
+                    Ok(samples) => self.samples.extend(samples),
+                    Err(error) => self.failures.push(format!("{}: {error:#}", step.what())),
+                }
+            }
             self.heat(step, &boot.lines, &boot.records);
             return boot.failed.is_empty();
         }

@@ -69,6 +69,11 @@ impl Done {
 fn what(lab: &Lab, settings: &Settings) -> Result<String> {
     let mut hash = DefaultHasher::new();
     fs::read(&lab.initrd)?.hash(&mut hash);
+    lab.builds
+        .as_ref()
+        .map(fs::read)
+        .transpose()?
+        .hash(&mut hash);
     lab.cpu.hash(&mut hash);
     machine::qemu::version()?.hash(&mut hash);
     for guest in &lab.guests {

@@ -40,6 +40,9 @@ pub fn run(asked: &options::Bench) -> Result<u8> {
     if kernels.wants("pantala") {
         lab::add_rivals(&mut lab, &asked.system.kernel, &kernels.thp)?;
     }
+    if settings.builds() {
+        lab::add_builds(&mut lab, &asked.system.image);
+    }
     let outcome = plan::carry_out(&lab, &settings)?;
     let figures = outcome.figures()?;
     tell(&lab, &settings, &figures, &outcome).publish(&lab.dir.join("report.html"))?;

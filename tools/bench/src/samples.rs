@@ -32,8 +32,12 @@ pub enum Metric {
     Ticks,
     /// Operations a second.
     Rate,
+    /// Kernel instructions of the hubs, an operation.
+    HubInstructions,
     /// Bytes a process.
     Bytes,
+    /// Bytes of tables and entries for each mapped page.
+    MappingBytes,
 }
 
 /// One value.
@@ -62,7 +66,10 @@ impl Sample {
             (Metric::Instructions | Metric::Cleared, _) if self.case.ends_with(SCARCE) => {
                 Kind::Scarce
             }
+            (Metric::Instructions | Metric::Cleared, _) if self.case == BUILD => Kind::Build,
             (Metric::Rate, _) => Kind::Rate,
+            (Metric::MappingBytes, _) => Kind::Count,
+            (Metric::HubInstructions, _) => Kind::Hubs,
             (Metric::Instructions | Metric::Bytes | Metric::Cleared, None) => Kind::Count,
             (Metric::Instructions | Metric::Bytes | Metric::Cleared, Some(processes)) => {
                 Kind::Scale(processes)
@@ -78,6 +85,9 @@ pub fn boot_name(system: &str, kind: Kind, cpus: u32, run: u32) -> String {
     format!("{system} {} {cpus} {run}", kind.name())
 }
 
+/// The case that builds a program.
+pub const BUILD: &str = "large-make";
+
 /// How the names of cases end that ran where entries were scarce.
 const SCARCE: &str = "-scarce";
 
@@ -91,6 +101,10 @@ pub fn of(boot: &Boot, system: &str, kind: Kind, cpus: u32, run: u32) -> Vec<Sam
         Kind::Scarce => SCARCE.into(),
         _ => String::new(),
     };
+    if kind == Kind::Hubs {
+        // The same instructions as those of `Count`, which are counted there.
+        return Vec::new();
+    }
     let mut phases: HashMap<(u16, u8), Phase> = HashMap::new();
     for record in &boot.records {
         if let Record::Phase {
@@ -135,7 +149,11 @@ fn values(
     if let Some(bytes) = line.bytes {
         // Where the clock counts instructions, the same sleepers have settled in every run.
         let settled = matches!(kind, Kind::Count | Kind::Scale(_));
-        return Vec::from_iter(settled.then_some((Metric::Bytes, bytes)));
+        let metric = match line.of_mapping {
+            true => Metric::MappingBytes,
+            false => Metric::Bytes,
+        };
+        return Vec::from_iter(settled.then_some((metric, bytes)));
     }
     if kind == Kind::Rate {
         // By the host's clock: a guest's may have been set wrong when it booted on a busy host.
@@ -253,6 +271,8 @@ mod tests {
         );
         assert_eq!(boot("cow", Metric::Ipis, 4), "linux transfers 4 2");
         assert_eq!(boot("cow", Metric::Cleared, 1), "linux count 1 2");
+        assert_eq!(boot(BUILD, Metric::Instructions, 1), "linux build 1 2");
+        assert_eq!(boot("fork", Metric::HubInstructions, 1), "linux hubs 1 2");
         let scarce = boot("cow-scarce", Metric::Instructions, 1);
         assert_eq!(scarce, "linux scarce 1 2");
     }

@@ -50,6 +50,11 @@ fn lines(cpus: u32) -> Section {
     section(title, Metric::Moves, cpus)
 }
 
+fn hubs() -> Section {
+    let title = "kernel instructions of the hubs an operation: counts of attachments, lists of extents; 1 CPU";
+    section(title.into(), Metric::HubInstructions, 1)
+}
+
 fn cleared() -> Section {
     let title = "bytes that the kernel clears an operation, 1 CPU";
     section(title.into(), Metric::Cleared, 1)
@@ -58,6 +63,11 @@ fn cleared() -> Section {
 fn bytes() -> Section {
     let title = "bytes for each process, 1 CPU";
     section(title.into(), Metric::Bytes, 1)
+}
+
+fn mappings() -> Section {
+    let title = "bytes of tables and entries for each mapped page of 4 KiB, 1 CPU";
+    section(title.into(), Metric::MappingBytes, 1)
 }
 
 /// Those of the sections for which there are figures.
@@ -69,7 +79,10 @@ fn measured(mut sections: Vec<Section>, figures: &Figures) -> Vec<Section> {
 /// The sections of a comparison of reverse maps.
 pub fn rivals(figures: &Figures) -> Vec<Section> {
     let lines = [TRANSFER_CPUS, 2 * TRANSFER_CPUS].map(lines);
-    let sections = [instructions()].into_iter().chain(lines).chain([bytes()]);
+    let sections = [instructions(), hubs()]
+        .into_iter()
+        .chain(lines)
+        .chain([bytes(), mappings()]);
     measured(sections.collect(), figures)
 }
 

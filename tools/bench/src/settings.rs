@@ -2,6 +2,7 @@
 
 use crate::guest::Kind;
 use crate::plan::TRANSFER_CPUS;
+use crate::samples::BUILD;
 use machine::options::Bench;
 
 /// Which comparison.
@@ -41,8 +42,8 @@ const QUICK_CASES: [&str; 8] = [
     "chain-flat",
 ];
 
-/// The cases in which reverse maps have work, or might; but for `large-look`, which takes many minutes.
-const RIVALS_CASES: [&str; 19] = [
+/// The cases in which reverse maps have work, or might; but for `large-look`, of which `large-scan` is a quarter: it takes many minutes.
+const RIVALS_CASES: [&str; 22] = [
     "zfod",
     "file-own-read",
     "file-own-around",
@@ -61,11 +62,20 @@ const RIVALS_CASES: [&str; 19] = [
     "large-shrink",
     "large-huge",
     "large-promote",
-    "large-make",
+    LEAF,
+    "large-mapping",
+    "large-scan",
+    BUILD,
 ];
 
 /// The cases in which entries of the reverse map run out.
 const SCARCE_CASES: [&str; 4] = ["zfod-touch", "file-own-read", "fork", "exec-static"];
+
+/// The cases in which extents come and go, and with them attachments to objects.
+const HUB_CASES: [&str; 5] = ["fork", "vfork", "exec-static", "exec-dynamic", "mmap"];
+
+/// The large case that several CPUs have a part in.
+const LEAF: &str = "large-leaf";
 
 /// Processes that map the page that is cut off.
 const MAPPED_BY: u64 = 10_000;
@@ -119,12 +129,32 @@ impl Settings {
         }
     }
 
+    /// Whether a program is built, in boots of that kind.
+    pub fn builds(&self) -> bool {
+        let asked = |prefix: &String| BUILD.starts_with(&prefix[..]);
+        self.what == What::Rivals && self.only.iter().any(asked)
+    }
+
+    /// Whether nothing else is measured.
+    pub fn only_builds(&self) -> bool {
+        self.builds() && self.only.iter().all(|case| case == BUILD)
+    }
+
     /// The cases of a boot where entries of the reverse map are scarce.
     pub fn scarce(&self) -> Vec<&'static str> {
+        self.of_rivals(&SCARCE_CASES)
+    }
+
+    /// The cases of a boot that tells the hubs' instructions from the others.
+    pub fn hubs(&self) -> Vec<&'static str> {
+        self.of_rivals(&HUB_CASES)
+    }
+
+    fn of_rivals(&self, cases: &[&'static str]) -> Vec<&'static str> {
         let asked = |case: &&str| self.only.iter().any(|prefix| case.starts_with(&prefix[..]));
         match self.what {
             What::Kernels => Vec::new(),
-            What::Rivals => SCARCE_CASES.into_iter().filter(asked).collect(),
+            What::Rivals => cases.iter().copied().filter(asked).collect(),
         }
     }
 
@@ -138,22 +168,29 @@ impl Settings {
                     "vmbench --cases chain-flat --chain {processes}; status=$?; sleep 1; exit $status"
                 );
             }
-            Kind::Scarce => {
+            Kind::Scarce | Kind::Hubs => {
+                let cases = match kind {
+                    Kind::Scarce => self.scarce(),
+                    _ => self.hubs(),
+                };
                 return format!(
                     "vmbench --cases {}; status=$?; sleep 1; exit $status",
-                    self.scarce().join(",")
+                    cases.join(",")
                 );
+            }
+            Kind::Build => {
+                return format!("vmbench --cases {BUILD}; status=$?; sleep 1; exit $status");
             }
             _ if self.quick => "--iters 60 --chain 40 --sharers 6",
             // One CPU: chain and sharers as in the targets.
             Kind::Count => "--iters 1000 --chain 500 --sharers 127",
             _ => "--iters 250 --chain 150 --sharers 16",
         };
-        let (large, mut cases): (Vec<_>, Vec<_>) = self
-            .only
-            .iter()
+        let others = self.only.iter().filter(|case| *case != BUILD);
+        let together = |case: &String| kind == Kind::Transfers && case == LEAF;
+        let (large, mut cases): (Vec<_>, Vec<_>) = others
             .cloned()
-            .partition(|case| case.starts_with("large"));
+            .partition(|case| case.starts_with("large") && !together(case));
         // Last: a kernel may free for seconds what ten thousand processes leave, and that would count for other cases.
         let large = match large.is_empty() || kind != Kind::Count {
             true => String::new(),
@@ -162,7 +199,7 @@ impl Settings {
                 large.join(",")
             ),
         };
-        if !cases.is_empty() && !cases.iter().any(|case| case == "null") {
+        if !self.only.is_empty() && !cases.iter().any(|case| case == "null") {
             cases.push("null".into());
         }
         let cases = if cases.is_empty() {
@@ -171,5 +208,42 @@ impl Settings {
             format!(" --cases {}", cases.join(","))
         };
         format!("vmbench {scale}{cases}{large}; status=$?; sleep 1; exit $status")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rivals(only: &[&str]) -> Settings {
+        Settings {
+            what: What::Rivals,
+            quick: false,
+            only: only.iter().map(|&case| case.to_owned()).collect(),
+            kinds: Vec::new(),
+            runs: 1,
+            resume: false,
+        }
+    }
+
+    #[test]
+    fn each_case_runs_in_the_boots_that_it_is_for() {
+        let all = rivals(&RIVALS_CASES);
+        let runs = |kind, case: &str| all.command(kind).contains(case);
+        assert!(all.builds() && !all.only_builds());
+        assert!(runs(Kind::Build, BUILD) && !runs(Kind::Count, BUILD));
+        assert!(runs(Kind::Count, "large-scan") && !runs(Kind::Transfers, "large-scan"));
+        assert!(runs(Kind::Count, LEAF) && runs(Kind::Transfers, LEAF));
+        assert!(!RIVALS_CASES.contains(&"large-look"));
+        assert_eq!(all.hubs(), HUB_CASES);
+    }
+
+    #[test]
+    fn what_is_asked_for_alone_brings_nothing_else() {
+        assert!(rivals(&[BUILD]).only_builds() && !rivals(&["fork"]).builds());
+        let look = rivals(&["large-look"]);
+        assert!(look.command(Kind::Transfers).contains("--cases null;"));
+        assert!(look.command(Kind::Count).contains("--cases large-look;"));
+        assert!(look.scarce().is_empty() && look.hubs().is_empty());
     }
 }

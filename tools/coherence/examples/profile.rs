@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             addr,
             insns,
             times,
+            ..
         } = Record::from_line(line)?
             && wanted.is_none_or(|wanted| wanted == case)
         {

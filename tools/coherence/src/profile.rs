@@ -18,6 +18,8 @@ pub type PhaseBlocks = ((u16, u8), Vec<(Block, u64)>);
 #[derive(Default)]
 struct Tables {
     counters: HashMap<Block, &'static AtomicU64>,
+    /// Bytes of each instruction of a block.
+    lengths: HashMap<Block, Vec<u8>>,
     /// The running case, and the counters at its begin marker.
     open: Option<(u16, HashMap<Block, u64>)>,
     phases: HashMap<(u16, u8), HashMap<Block, u64>>,
@@ -32,12 +34,23 @@ impl Profile {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The counter of a block. It lives for ever, as the code that adds to it may.
-    pub fn counter(&self, block: Block) -> &'static AtomicU64 {
-        self.tables()
+    /// The counter of a block whose instructions have so many bytes each. It lives for ever, as the code that adds to it may.
+    pub fn counter(&self, block: Block, lengths: Vec<u8>) -> &'static AtomicU64 {
+        let mut tables = self.tables();
+        tables.lengths.insert(block, lengths);
+        tables
             .counters
             .entry(block)
             .or_insert_with(|| Box::leak(Box::new(AtomicU64::new(0))))
+    }
+
+    /// Bytes of each instruction of a block.
+    pub fn lengths(&self, block: Block) -> Vec<u8> {
+        self.tables()
+            .lengths
+            .get(&block)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Handles a marker.
@@ -94,7 +107,7 @@ mod tests {
     fn a_phase_gets_the_executions_between_its_markers() {
         let profile = Profile::default();
         let run = |block, n| {
-            profile.counter(block).fetch_add(n, Relaxed);
+            profile.counter(block, vec![1, 2]).fetch_add(n, Relaxed);
         };
         run((16, 3), 5);
         profile.marker(Marker::Begin(2));
@@ -110,5 +123,6 @@ mod tests {
             profile.phases(),
             [((2, 0), vec![((8, 1), 2), ((16, 3), 7)])]
         );
+        assert_eq!(profile.lengths((8, 1)), [1, 2]);
     }
 }

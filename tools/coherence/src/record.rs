@@ -130,6 +130,9 @@ pub enum Record {
         insns: u32,
         /// The number of executions.
         times: u64,
+        /// Bytes of each of its instructions.
+        #[serde(default)]
+        lengths: Vec<u8>,
     },
     /// A window of a case of two operations, one on each of CPUs 0 and 1.
     Window {

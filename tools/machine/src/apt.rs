@@ -27,6 +27,45 @@ pub struct Offer {
     pub apt: Apt,
 }
 
+/// What the authors of a program released, as Debian's source package has it, unpacked, without Debian's patches. It and apt's lists
+/// lie in `dir`, and are fetched once.
+///
+/// # Errors
+/// There is no mirror or no network, or the package has no archive of that kind.
+pub fn source(package: &str, dir: &Path) -> Result<PathBuf> {
+    let tree = dir.join(package);
+    if tree.is_dir() {
+        return Ok(tree);
+    }
+    tools::need(&[("tar", "tar")])?;
+    let apt = Apt::with_lists_in(&dir.join("apt"), "deb-src", &SUITES[..1])?;
+    let _step = step(format!("fetching the source of {package}"));
+    let half = dir.join(format!("{package}.half"));
+    let _ = fs::remove_dir_all(&half);
+    let unpacked = half.join("unpacked");
+    fs::create_dir_all(&unpacked)?;
+    let mut download = apt.command("apt-get");
+    download
+        .current_dir(&half)
+        .args(["-qq", "source", "--download-only", package]);
+    tools::output(&mut download, "apt-get source")?;
+    let files = fs::read_dir(&half)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let archive = files
+        .filter(|path| path.to_string_lossy().contains(".orig.tar."))
+        .find(|path| path.extension().is_none_or(|suffix| suffix != "asc"))
+        .with_context(|| format!("the source of {package} has no archive of its authors"))?;
+    let mut unpack = Command::new("tar");
+    unpack
+        .args(["--strip-components=1", "-xf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(&unpacked);
+    tools::output(&mut unpack, "tar")?;
+    fs::rename(&unpacked, &tree)?;
+    fs::remove_dir_all(&half)?;
+    Ok(tree)
+}
+
 /// The newest version of `package` that begins with `wanted`: of the machine's own sources, else of its mirror's other suites.
 ///
 /// # Errors
@@ -35,7 +74,7 @@ pub fn find(package: &str, wanted: &str, dir: &Path) -> Result<Offer> {
     let own = Apt {
         options: Vec::new(),
     };
-    let ours = || Apt::with_lists_in(&dir.join("apt"));
+    let ours = || Apt::with_lists_in(&dir.join("apt"), "deb", &SUITES);
     let mut known = own.versions(package)?;
     let mut apt = own;
     if newest(&known, wanted).is_none() {
@@ -66,12 +105,12 @@ fn newest<'a>(known: &'a [String], wanted: &str) -> Option<&'a str> {
 }
 
 impl Apt {
-    /// Lists of our own in `dir`, fetched at most once a day.
-    fn with_lists_in(dir: &Path) -> Result<Apt> {
+    /// Lists of our own in `dir`, of programs (`deb`) or their sources (`deb-src`) in `suites`, fetched at most once a day.
+    fn with_lists_in(dir: &Path, kind: &str, suites: &[&str]) -> Result<Apt> {
         fs::create_dir_all(dir.join("lists/partial"))?;
         fs::create_dir_all(dir.join("cache/archives/partial"))?;
         let sources = dir.join("sources.list");
-        let text = sources_text()?;
+        let text = sources_text(kind, suites)?;
         let set = |name: &str, path: PathBuf| format!("{name}={}", path.display());
         let options = vec![
             set("Dir::State::Lists", dir.join("lists")),
@@ -161,8 +200,8 @@ impl Apt {
     }
 }
 
-/// Our sources: [`SUITES`] of the mirror of the first Debian source of this machine.
-fn sources_text() -> Result<String> {
+/// Our sources: `suites` of the mirror of the first Debian source of this machine.
+fn sources_text(kind: &str, suites: &[&str]) -> Result<String> {
     let format = "$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SIGNED_BY)";
     let list = tools::output(
         Command::new("apt-get").args(["indextargets", "--format", format, "Created-By: Packages"]),
@@ -170,8 +209,8 @@ fn sources_text() -> Result<String> {
     )?;
     let mirror = list.lines().find_map(mirror).or_else(mirror_in_files);
     let (uri, key) = mirror.context("this machine's apt sources name no mirror of Debian")?;
-    let line = |suite: &&str| format!("deb [signed-by={key}] {uri} {suite} main\n");
-    Ok(SUITES.iter().map(line).collect())
+    let line = |suite: &&str| format!("{kind} [signed-by={key}] {uri} {suite} main\n");
+    Ok(suites.iter().map(line).collect())
 }
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

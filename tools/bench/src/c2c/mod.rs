@@ -3,7 +3,7 @@
 //! The kernel is built with the feature `heap-labels` and full debug information; the plugin's records name places by
 //! address ([`coherence::labels`]), [`sites`] and [`types`] give them names (doc/bench.md). Bulk clears and copies are left out.
 
-mod sites;
+pub mod sites;
 mod types;
 
 use crate::observe::{WORK, boot};

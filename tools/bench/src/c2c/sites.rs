@@ -82,7 +82,7 @@ impl Sites {
 }
 
 /// Whether a function is a helper that only does its caller's work.
-fn is_plumbing(name: &str) -> bool {
+pub fn is_plumbing(name: &str) -> bool {
     let name = name.trim_start_matches('<');
     [
         "core::",
@@ -164,7 +164,11 @@ fn tail(inner: &str) -> &str {
     }
 }
 
-fn frames(kernel: &Path, addresses: &BTreeSet<u64>) -> Result<BTreeMap<u64, Vec<String>>> {
+/// The functions that contain each address, the innermost inlined one first.
+///
+/// # Errors
+/// `addr2line` fails.
+pub fn frames(kernel: &Path, addresses: &BTreeSet<u64>) -> Result<BTreeMap<u64, Vec<String>>> {
     let mut child = Command::new("addr2line")
         .args(["-a", "-f", "-i", "-C", "-e"])
         .arg(kernel)

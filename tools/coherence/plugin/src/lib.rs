@@ -121,7 +121,11 @@ fn translate(block: &Block) {
         });
     }
     if state.settings.mode == Mode::Profile && event == Event::Kernel {
-        block.add_on_entry(state.profile.counter((addr, insns as u32)), 1);
+        let lengths = (0..insns).map(|index| block.bytes(index).len() as u8);
+        let counter = state
+            .profile
+            .counter((addr, insns as u32), lengths.collect());
+        block.add_on_entry(counter, 1);
     }
     if let Some(index) = state
         .settings
@@ -172,13 +176,13 @@ fn accessed(cpu: u32, site: Site, access: &Access) {
     if site.pc < KERNEL && store && stored_marker(&CPU[index], access) {
         return;
     }
+    if site.pc >= KERNEL && site.kind == Kind::Fill {
+        CPU[index].count(Event::Filled, access.bytes());
+    }
     if state.settings.mode != Mode::Transfers {
         return;
     }
     if site.pc >= KERNEL && store && follow_labels(index, access) {
-    if site.pc >= KERNEL && site.kind == Kind::Fill {
-        CPU[index].count(Event::Filled, access.bytes());
-    }
         return;
     }
     if !BEGUN.load(Relaxed) {
@@ -351,6 +355,7 @@ fn finish() {
                     addr,
                     insns,
                     times,
+                    lengths: state.profile.lengths((addr, insns)),
                 }),
         );
     }

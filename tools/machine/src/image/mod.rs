@@ -72,6 +72,14 @@ const FILES: &[(&str, &str)] = &[
 /// # Errors
 /// A package cannot be had, or a file cannot be read or written.
 pub fn make(asked: &options::Image) -> Result<PathBuf> {
+    make_as(asked, "initramfs")
+}
+
+/// The same, as the file of that name in `build/`, for a job that needs two images.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_as(asked: &options::Image, name: &str) -> Result<PathBuf> {
     tools::need(&[
         ("dpkg-deb", "dpkg"),
         ("apt-get", "apt"),
@@ -109,11 +117,8 @@ pub fn make(asked: &options::Image) -> Result<PathBuf> {
         tree.add_files(dir)
             .with_context(|| format!("cannot read FILES={}", dir.display()))?;
     }
-    let path = tools::build_dir()?.join(if asked.gzip {
-        "initramfs.cpio.gz"
-    } else {
-        "initramfs.cpio"
-    });
+    let suffix = if asked.gzip { ".gz" } else { "" };
+    let path = tools::build_dir()?.join(format!("{name}.cpio{suffix}"));
     write_atomically(&path, |file| cpio::write(&tree, file, asked.gzip))?;
     Ok(path)
 }

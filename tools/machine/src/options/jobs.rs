@@ -180,7 +180,7 @@ pub struct Bench {
     /// cases by prefix, with commas between
     #[arg(long, env, default_value = "", value_parser = listed)]
     pub only: Words,
-    /// kinds of boots: count, transfers, rate, scale; if not said, all
+    /// kinds of boots: count, transfers, rate, scale, and for rivals scarce, build and hubs; if not said, all
     #[arg(long, env, default_value = "", value_parser = kinds)]
     pub kinds: Words,
     /// runs of each kind; if not said, 3, or 1 when quick

@@ -28,7 +28,15 @@ pub(super) fn listed(text: &str) -> Result<Words> {
 
 /// A list of what boots of `bench` are of.
 pub(super) fn kinds(text: &str) -> Result<Words> {
-    const KINDS: [&str; 4] = ["count", "transfers", "rate", "scale"];
+    const KINDS: [&str; 7] = [
+        "count",
+        "transfers",
+        "rate",
+        "scale",
+        "scarce",
+        "build",
+        "hubs",
+    ];
     chosen(text, &KINDS, |kind, known| {
         known.starts_with(kind) || kind.starts_with(known)
     })

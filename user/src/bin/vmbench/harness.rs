@@ -34,9 +34,22 @@ const STATE: u64 = 8 * 2 * PHASES as u64;
 const MEMORY: u64 = STATE + 8; // bytes and processes of each figure of memory
 const MESSAGE: u64 = MEMORY + 16 * MEMORIES.len() as u64;
 
-/// Figures of memory that a case may report, by suffix of its name: with everything in use, and after a pause in which
-/// no process ran.
-const MEMORIES: [&str; 2] = ["-memory", "-idle-memory"];
+/// Figures of memory that a case may report, by suffix of its name, and what has so many bytes each: with everything in use, after a
+/// pause in which no process ran, and for each page that is mapped.
+const MEMORIES: [(&str, Unit); 3] = [
+    ("-memory", Unit::Process),
+    ("-idle-memory", Unit::Process),
+    ("", Unit::Mapping),
+];
+
+/// What bytes are counted for.
+#[derive(Clone, Copy)]
+pub enum Unit {
+    /// A process.
+    Process,
+    /// A page mapped once.
+    Mapping,
+}
 
 /// One benchmark.
 pub struct Case {
@@ -142,12 +155,12 @@ impl Worker {
     }
 
     /// Records figure `which` of [`MEMORIES`]: the decrease of free memory since it was `before`, divided by
-    /// `processes`. It covers all workers, so only one worker's figure counts.
-    pub fn memory(&self, which: usize, before: Option<u64>, processes: u64) {
+    /// `units`, which are processes or mappings. It covers all workers, so only one worker's figure counts.
+    pub fn memory(&self, which: usize, before: Option<u64>, units: u64) {
         if let (0, Some(before), Some(now)) = (self.index, before, proc::meminfo("MemFree")) {
             let at = self.slot() + MEMORY + 16 * which as u64;
             sys::atomic(at).store(before.saturating_sub(now), SeqCst);
-            sys::atomic(at + 8).store(processes, SeqCst);
+            sys::atomic(at + 8).store(units, SeqCst);
         }
     }
 
@@ -209,8 +222,8 @@ pub struct Outcome {
     pub ns_per_op: f64,
     /// Sum of the workers' rates.
     pub ops_per_s: f64,
-    /// Bytes for each process, where the case measures memory instead.
-    pub bytes_per_process: Option<u64>,
+    /// Bytes for each of them, where the case measures memory instead.
+    pub bytes: Option<(f64, Unit)>,
 }
 
 /// Runs `case`; the outcomes are its phases in order.
@@ -294,20 +307,21 @@ fn collect(case: &Case, plan: &Plan, shared: u64) -> Result<Vec<Outcome>, String
             ops,
             ns_per_op,
             ops_per_s: rate,
-            bytes_per_process: None,
+            bytes: None,
         });
     }
     let memories = || MEMORIES.iter().zip((MEMORY..).step_by(16));
-    for (slot, (suffix, at)) in slots().flat_map(|slot| memories().map(move |m| (slot, m))) {
-        let processes = sys::peek64(slot + at + 8);
-        if let Some(each) = sys::peek64(slot + at).checked_div(processes) {
+    for (slot, (&(suffix, unit), at)) in slots().flat_map(|slot| memories().map(move |m| (slot, m)))
+    {
+        let units = sys::peek64(slot + at + 8);
+        if units > 0 {
             outcomes.push(Outcome {
                 name: format!("{}{suffix}", case.name),
-                what: "bytes per process",
-                ops: processes,
+                what: "bytes",
+                ops: units,
                 ns_per_op: 0.0,
                 ops_per_s: 0.0,
-                bytes_per_process: Some(each),
+                bytes: Some((sys::peek64(slot + at) as f64 / units as f64, unit)),
             });
         }
     }

@@ -48,11 +48,32 @@ pub const CASES: &[Case] = &[
         work: promote,
     },
     Case {
+        name: "large-leaf",
+        what: "superpage made of pages, divided, and taken away, by another CPU each time",
+        phases: &["-made", "-divided", "-gone"],
+        prepare: nothing,
+        work: leaf,
+    },
+    Case {
+        name: "large-mapping",
+        what: "memory that the kernel takes to map a page, of 64 MiB that another mapping has in memory",
+        phases: &[],
+        prepare: nothing,
+        work: mapping,
+    },
+    Case {
+        name: "large-scan",
+        what: "look for use of a page of 256 MiB, for each of the 100 processes that map it",
+        phases: &[""],
+        prepare: nothing,
+        work: |w| look(w, 256 << 20),
+    },
+    Case {
         name: "large-look",
         what: "look for use of a page of 1 GiB, for each of the 100 processes that map it",
         phases: &[""],
         prepare: nothing,
-        work: look,
+        work: |w| look(w, 1 << 30),
     },
     Case {
         name: "large-make",
@@ -163,6 +184,95 @@ fn promote(w: &mut Worker) -> Result<(), String> {
     Ok(())
 }
 
+/// Each step is by the CPU after the one that did the step before. A leaf is made by the fault of its last page; it is divided by an munmap
+/// of one page, and gone by one of all.
+fn leaf(w: &mut Worker) -> Result<(), String> {
+    const LEAVES: u64 = 16;
+    const REGION: u64 = LEAVES * BLOCK;
+    if proc::rmap().is_none() {
+        return Err(format!(
+            "{NOT_HERE}only Pantala makes a superpage of pages where they are"
+        ));
+    }
+    let cpus = w.plan.cpus.clone();
+    let turn = |w: &Worker, step: usize| {
+        sys::tie_to_cpu(cpus[(w.index + step) % cpus.len()]).map_err(err("sched_setaffinity"))
+    };
+    for _ in 0..w.plan.scaled(8) {
+        turn(w, 0)?;
+        let room = memory::map_anon(REGION + BLOCK)?;
+        let base = room.next_multiple_of(BLOCK);
+        sys::call(
+            libc::SYS_madvise,
+            &[base, REGION, libc::MADV_HUGEPAGE as u64],
+        )
+        .map_err(err("madvise"))?;
+        let leaves = || (base..base + REGION).step_by(BLOCK as usize);
+        // A first access that is a read keeps the fault from filling the leaf at once.
+        for at in leaves() {
+            let _ = sys::peek64(at);
+        }
+        leaves().for_each(|at| memory::touch(at, BLOCK - PAGE));
+        w.barrier();
+        turn(w, 1)?;
+        w.start();
+        leaves().for_each(|at| memory::touch(at + BLOCK - PAGE, PAGE));
+        w.stop(0, LEAVES);
+        w.barrier();
+        let large = proc::meminfo("AnonHugePages").unwrap_or(0);
+        if large < REGION * w.plan.workers as u64 {
+            return Err(format!("{large} bytes are in superpages"));
+        }
+        w.barrier();
+        turn(w, 2)?;
+        w.start();
+        for at in leaves().skip(LEAVES as usize / 2) {
+            memory::unmap(at, PAGE)?;
+        }
+        w.stop(1, LEAVES / 2);
+        w.barrier();
+        turn(w, 3)?;
+        w.start();
+        memory::unmap(base, REGION / 2)?;
+        w.stop(2, LEAVES / 2);
+        memory::unmap(room, REGION + BLOCK)?;
+    }
+    Ok(())
+}
+
+/// Which of the harness's figures of memory is that of a mapping.
+const MAPPING: usize = 2;
+
+/// A second mapping of memory that is there: what is missing afterwards are tables and entries.
+fn mapping(w: &mut Worker) -> Result<(), String> {
+    const REGION: u64 = 64 << 20;
+    let fd = sys::call(libc::SYS_memfd_create, &[c"mapped".as_ptr() as u64, 0]);
+    let fd = fd.map_err(err("memfd_create"))?;
+    sys::call(libc::SYS_ftruncate, &[fd, REGION]).map_err(err("ftruncate"))?;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let map = || sys::mmap(0, REGION, prot, libc::MAP_SHARED, fd as i32, 0).map_err(err("mmap"));
+    let first = map()?;
+    memory::touch(first, REGION);
+    let second = map()?;
+    let pages = || (0..REGION).step_by(PAGE as usize);
+    // Its second call takes no more memory.
+    let free = || proc::meminfo("MemFree").and_then(|_| proc::meminfo("MemFree"));
+    w.barrier();
+    let before = free();
+    w.barrier();
+    let wrong = pages().find(|at| sys::peek64(second + at) != first + at);
+    w.barrier();
+    w.memory(MAPPING, before, REGION / PAGE * w.plan.workers as u64);
+    w.barrier();
+    if let Some(at) = wrong {
+        return Err(format!(
+            "the page at {at:#x} reads wrong through its second mapping"
+        ));
+    }
+    memory::unmap(second, REGION)?;
+    memory::unmap(first, REGION)
+}
+
 /// Waits for the end of a pipe, and wakes now and then: the tables of processes that sleep for a second are dropped.
 fn wake_until_closed(pipe: i32) {
     let mut ask = [u64::from(pipe as u32) | (libc::POLLIN as u64) << 32];
@@ -171,8 +281,7 @@ fn wake_until_closed(pipe: i32) {
 
 /// All pages of the machine are looked at, and the others are few. Linux looks at pages when it needs memory, and has no file that asks
 /// for that in Debian's configuration.
-fn look(w: &mut Worker) -> Result<(), String> {
-    const REGION: u64 = 1 << 30;
+fn look(w: &mut Worker, region: u64) -> Result<(), String> {
     const SHARERS: u64 = 100;
     const FILE: &str = "/sys/kernel/debug/look_for_use";
     if std::fs::metadata(FILE).is_err() {
@@ -182,9 +291,9 @@ fn look(w: &mut Worker) -> Result<(), String> {
         libc::PROT_READ | libc::PROT_WRITE,
         libc::MAP_SHARED | libc::MAP_ANONYMOUS,
     );
-    let base = sys::mmap(0, REGION, prot, flags, -1, 0).map_err(err("mmap"))?;
-    memory::touch(base, REGION);
-    let pages = || (base..base + REGION).step_by(PAGE as usize);
+    let base = sys::mmap(0, region, prot, flags, -1, 0).map_err(err("mmap"))?;
+    memory::touch(base, region);
+    let pages = || (base..base + region).step_by(PAGE as usize);
     let [seen, hold] = [pipe()?, pipe()?];
     // With this one.
     for _ in 1..SHARERS {
@@ -202,7 +311,7 @@ fn look(w: &mut Worker) -> Result<(), String> {
     w.barrier();
     w.start();
     std::fs::write(FILE, "1").map_err(|e| format!("{FILE}: {e}"))?;
-    w.stop(0, REGION / PAGE * SHARERS);
+    w.stop(0, region / PAGE * SHARERS);
     let found = std::fs::read_to_string(FILE).map_err(|e| format!("{FILE}: {e}"))?;
     let mut found = found
         .split_whitespace()
@@ -213,7 +322,7 @@ fn look(w: &mut Worker) -> Result<(), String> {
         sys::wait(-1, 0).map_err(err("wait4"))?;
     }
     // Entries that nobody used are made around a fault, and have no sign.
-    if all < REGION / PAGE || signs < REGION / PAGE {
+    if all < region / PAGE || signs < region / PAGE {
         return Err(format!("{signs} signs of use at {all} pages"));
     }
     Ok(())

@@ -10,7 +10,7 @@ mod memory;
 mod pipes;
 mod process;
 
-use harness::{Case, Outcome, Plan};
+use harness::{Case, Outcome, Plan, Unit};
 use user::sys;
 
 const USAGE: &str = "usage: vmbench [--cases PREFIX,...] [--workers N] [--iters PERMILLE] [--quick] [--table]
@@ -103,17 +103,23 @@ fn print(outcome: &Outcome, options: &Options) {
         ops,
         ns_per_op,
         ops_per_s,
-        bytes_per_process,
+        bytes,
     } = outcome;
     let workers = options.plan.workers;
-    match (options.table, bytes_per_process) {
-        (true, Some(bytes)) => println!("  {name:<22} {bytes:>12} bytes per process"),
-        (true, None) => println!("  {name:<22} {ns_per_op:>12.0} ns {ops_per_s:>14.0} /s   {what}"),
-        (false, Some(bytes)) => {
-            println!(
-                "vmbench case={name} workers={workers} processes={ops} bytes_per_process={bytes}"
-            );
+    match (options.table, bytes) {
+        (true, Some((bytes, Unit::Process))) => {
+            println!("  {name:<22} {bytes:>12.0} bytes per process");
         }
+        (true, Some((bytes, Unit::Mapping))) => {
+            println!("  {name:<22} {bytes:>12.1} bytes per mapped page");
+        }
+        (true, None) => println!("  {name:<22} {ns_per_op:>12.0} ns {ops_per_s:>14.0} /s   {what}"),
+        (false, Some((bytes, Unit::Process))) => println!(
+            "vmbench case={name} workers={workers} processes={ops} bytes_per_process={bytes:.0}"
+        ),
+        (false, Some((bytes, Unit::Mapping))) => println!(
+            "vmbench case={name} workers={workers} mappings={ops} bytes_per_mapping={bytes:.2}"
+        ),
         (false, None) => println!(
             "vmbench case={name} workers={workers} ops={ops} ns_per_op={ns_per_op:.1} ops_per_s={ops_per_s:.0}"
         ),
