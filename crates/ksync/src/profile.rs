@@ -26,7 +26,7 @@ const UNIT: u32 = 6;
 /// Whether the profile is on.
 #[cfg(all(target_os = "none", target_arch = "x86_64"))]
 #[inline(always)]
-fn on() -> bool {
+pub(crate) fn on() -> bool {
     // SAFETY: a no-op or, where the platform has patched it, a jump to the label; neither touches registers, flags or
     // memory.
     unsafe {
@@ -44,7 +44,7 @@ fn on() -> bool {
 
 #[cfg(not(all(target_os = "none", target_arch = "x86_64")))]
 #[inline(always)]
-fn on() -> bool {
+pub(crate) fn on() -> bool {
     ON.load(Relaxed)
 }
 

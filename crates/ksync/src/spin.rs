@@ -173,10 +173,21 @@ impl<C: LockClass> RawSpinGuard<'_, C> {
 impl<C: LockClass> Drop for RawSpinGuard<'_, C> {
     #[inline(always)]
     fn drop(&mut self) {
-        profile::leaving::<C, _>(self.lock, true);
+        if profile::on() {
+            return release_measured::<C>(self.lock);
+        }
         self.lock.release();
         class::release::<C>();
     }
+}
+
+/// Apart, with the call in it, so that the release beside it needs no stack frame.
+#[cold]
+#[inline(never)]
+fn release_measured<C: LockClass>(lock: &RawSpin) {
+    profile::leaving::<C, _>(lock, true);
+    lock.release();
+    class::release::<C>();
 }
 
 /// A spin lock with its data. Preemption is off while it is held, interrupts stay as they are: it
