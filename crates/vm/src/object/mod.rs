@@ -41,7 +41,6 @@ pub(crate) use self::swept::Swept;
 pub use self::watch::Watch;
 use crate::alloc::{Blocks, NoMemory, Rights};
 use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
-
 use crate::pmap::Pmap;
 use crate::rmap::{Map, ReverseMap};
 use crate::{Machine, Vm};
