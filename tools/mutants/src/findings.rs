@@ -12,6 +12,9 @@ const EXPLAINED: &str = "doc/mutants.md";
 /// Where in it the points begin that no test can judge.
 const APART: &str = "## Apart";
 
+/// So many survivors, and points apart, are no fault of a part with few points: the files of a reverse map have some twenty.
+const FEW: usize = 3;
+
 /// What the report asks of a part.
 struct Limits {
     /// What people call it.
@@ -165,13 +168,43 @@ fn totals(report: &mut Report, judged: &[(&Point, Verdict)], limits: &Limits) ->
     report.note(format!(
         "{unexplained} survived without an explanation in {EXPLAINED}"
     ));
-    let many = survived * 100 > all * limits.survivors || apart * 100 > all * limits.apart;
+    let over = |n: usize, limit: usize| n > (all * limit / 100).max(FEW);
+    let many = over(survived, limits.survivors) || over(apart, limits.apart);
     u8::from(many || unexplained > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::points::Kind;
+
+    #[test]
+    fn few_survivors_are_no_fault_of_a_small_part() {
+        let mut report = Report::new("", "");
+        let point = Point {
+            id: 1,
+            kind: Kind::Lock,
+            file: String::new(),
+            line: 1,
+            key: String::new(),
+        };
+        let mut status = |killed: usize, explained: usize, unexplained: usize| {
+            let fates = [
+                (Verdict::Killed, killed),
+                (Verdict::Explained, explained),
+                (Verdict::Unexplained, unexplained),
+            ];
+            let judged: Vec<_> = fates
+                .into_iter()
+                .flat_map(|(verdict, n)| std::iter::repeat_n((&point, verdict), n))
+                .collect();
+            totals(&mut report, &judged, &Limits::of(Part::Vm))
+        };
+        assert_eq!(status(16, 3, 0), 0);
+        assert_eq!(status(16, 4, 0), 1);
+        assert_eq!(status(16, 0, 1), 1);
+        assert_eq!((status(490, 10, 0), status(490, 11, 0)), (0, 1));
+    }
 
     #[test]
     fn a_mutant_that_lives_needs_an_explanation() {
