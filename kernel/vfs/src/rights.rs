@@ -14,7 +14,7 @@ use super::xattr::list;
 pub fn permitted(cred: &Cred, inode: &Inode, want: u32) -> Result<()> {
     let word = inode.mode_word();
     // What owner, group and others all may, anybody may: so it is of nearly every directory on a way.
-    if word & HAS_ACCESS_LIST == 0 && want * 0o111 & !word == 0 {
+    if word & HAS_ACCESS_LIST == 0 && (want * 0o111) & !word == 0 {
         return Ok(());
     }
     permitted_to(cred, inode, want)

@@ -45,7 +45,7 @@ impl Name {
 pub(super) struct Mark(AtomicUsize);
 
 impl Mark {
-    pub(super) const fn whole() -> Mark {
+    pub(super) fn whole() -> Mark {
         Mark(AtomicUsize::new(Swept::Whole as usize))
     }
 

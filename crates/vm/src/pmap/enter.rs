@@ -100,7 +100,7 @@ impl Pmap {
         Ok(Entered::New)
     }
 
-    /// Enters a leaf for a page that the caller holds busy, so that no scan can be working on it.
+    /// Enters a leaf for a page that the caller holds busy, so that no scan which takes entries out can be working on it.
     ///
     /// `check` runs under the table's lock, just before the entry is filled. It says, by a sequentially consistent
     /// load, whether the map entry still is as the caller saw it. An operation that changes a map entry does so before

@@ -1,6 +1,6 @@
 //! Operations of the reverse map on single entries.
 //!
-//! A scan starts from a page, which it holds hard-busy, and visits the addresses where the page may be mapped. It takes
+//! A scan starts from a page, which it holds hard-busy (a look for use: soft-busy), and visits the addresses where the page may be mapped. It takes
 //! no lock and acts by compare-and-swap on an entry that carries the frame: a live one, or the claim of a fault in
 //! progress. It waits while the entry is busy: its remover, which is pinned, is handing A and D to the page, or a
 //! promotion, pinned too, is looking at the other entries of the table. So after the wait it walks again from the root.

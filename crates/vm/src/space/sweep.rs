@@ -234,6 +234,7 @@ impl Space {
             if attachments > ATTACHMENTS || !known && others.len() == SPACES {
                 return ControlFlow::Break(Slice::Never);
             }
+            // A reference dropped here is not the last: a space ends its attachments before it is dropped, and has this one.
             others.extend(space.filter(|_| !known));
             ControlFlow::Continue(())
         });
