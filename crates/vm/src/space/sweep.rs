@@ -225,17 +225,20 @@ impl Space {
         let found = hub_of(object).scan(|extent: &MappedExtent| {
             let known = |space: &Space| Arc::ptr_eq(space.pmap(), extent.pmap());
             let known = known(self) || others.iter().any(|other| known(other));
-            let space = extent.pmap().waiting().space();
-            if !known && space.is_none() {
-                // Before it is counted: if it is never born, it goes without a word.
-                return ControlFlow::Break(Slice::Later);
+            let mut space = None;
+            if !known {
+                space = extent.pmap().waiting().space();
+                if space.is_none() {
+                    // Before it is counted: if it is never born, it goes without a word.
+                    return ControlFlow::Break(Slice::Later);
+                }
             }
             attachments += 1;
             if attachments > ATTACHMENTS || !known && others.len() == SPACES {
                 return ControlFlow::Break(Slice::Never);
             }
-            // A reference dropped here is not the last: a space ends its attachments before it is dropped, and has this one.
-            others.extend(space.filter(|_| !known));
+            // A reference dropped above is not the last: a space ends its attachments before it is dropped, and has this one.
+            others.extend(space);
             ControlFlow::Continue(())
         });
         match found.break_value() {
