@@ -4,19 +4,19 @@
 //! Not with a reverse map that does not find extents: nothing is swept there.
 #![cfg(not(feature = "listed"))]
 
+mod family;
+
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use family::{AT, Lab, PAGE, write};
 use vm::object::{Attachment, ObjectRef};
-use vm::page::State;
 use vm::space::{Advice, MapArgs, Source, Space};
 use vm::{EntryFlags, MapProt, Vm, VmError};
 use vm_host::Sim;
 use vm_host::heap::{Heap, blocks, know, left, refuse_none, refuse_once, with_each};
-use vm_host::program::{Program, check_frames};
+use vm_host::program::Program;
 
-const PAGE: u64 = 4096;
-const AT: u64 = 0x7000_0000;
 const PAGES: u64 = 40;
 /// Pages that the test leaves to the spaces that still have them.
 const LEFT: u64 = 10;
@@ -24,60 +24,9 @@ const LEFT: u64 = 10;
 #[global_allocator]
 static HEAP: Heap = Heap;
 
-struct Lab {
-    vm: Arc<Vm<Sim>>,
-    free: usize,
-}
-
-impl Lab {
-    fn new() -> Lab {
-        let vm = Arc::new(Sim::new(8192, 2, 1).into_vm());
-        let free = vm.alloc.free_pages();
-        Lab { vm, free }
-    }
-
-    fn program(&self) -> Program {
-        let program = Program::new(&self.vm);
-        let args = MapArgs::anon(PAGES * PAGE, MapProt::all()).at(AT);
-        program.space.map(&self.vm, &args).unwrap();
-        write(&program, PAGES);
-        program
-    }
-
-    /// Unmaps all but the first [`LEFT`] pages.
-    fn shrink(&self, program: &Program) {
-        let (at, len) = (AT + LEFT * PAGE, (PAGES - LEFT) * PAGE);
-        program.space.unmap(&self.vm, at, len).unwrap();
-    }
-
-    /// Number of pages of private memory after two runs of the background work.
-    fn pages(&self) -> u64 {
-        self.vm.tend();
-        self.vm.tend();
-        self.vm.epoch.drain();
-        self.vm.drain_limbo();
-        let mut pages = 0;
-        let count = &mut |_, page: &vm::page::Page| {
-            pages += u64::from(page.state() == State::Anon);
-        };
-        self.vm
-            .alloc
-            .check_and_visit(count)
-            .expect("consistent lists");
-        pages
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            check_frames(&self.vm, self.free);
-        }
-    }
-}
-
-fn write(program: &Program, pages: u64) {
-    program.run(|p| (0..pages).for_each(|n| p.write(AT + n * PAGE, n).unwrap()));
+/// Unmaps all but the first [`LEFT`] pages.
+fn shrink(lab: &Lab, program: &Program) {
+    lab.unmap(program, LEFT..PAGES);
 }
 
 /// Children end before the next sweep, in each order: the first end names one of those that remain, and if that one ends,
@@ -93,9 +42,9 @@ fn a_sweeper_that_ends_names_another() {
         [2, 1, 0],
     ] {
         let lab = Lab::new();
-        let p = lab.program();
+        let p = lab.program_of(PAGES);
         let mut children = [(); 3].map(|()| Some(p.fork().unwrap()));
-        lab.shrink(&p);
+        shrink(&lab, &p);
         assert_eq!(lab.pages(), PAGES, "the children have them");
         for n in order {
             children[n] = None;
@@ -109,9 +58,9 @@ fn a_sweeper_that_ends_names_another() {
 #[test]
 fn a_sweeper_may_have_another_attachment() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let (first, second) = (p.fork().unwrap(), p.fork().unwrap());
-    lab.shrink(&p);
+    shrink(&lab, &p);
     lab.pages();
     drop(first);
     let (low, high) = (AT + PAGE, AT + LEFT * PAGE);
@@ -127,10 +76,10 @@ fn a_sweeper_may_have_another_attachment() {
 #[test]
 fn a_sweep_that_is_too_much_names_nobody() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let mut children: Vec<Program> = (0..20).map(|_| p.fork().unwrap()).collect();
-    lab.shrink(&p);
-    children.iter().for_each(|child| lab.shrink(child));
+    shrink(&lab, &p);
+    children.iter().for_each(|child| shrink(&lab, child));
     lab.pages();
     // Names one that stays.
     drop(children.swap_remove(10));
@@ -156,11 +105,11 @@ fn end_beside() {
 #[test]
 fn a_space_that_is_never_born_is_no_sweeper() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let first = p.fork().unwrap();
-    write(&p, LEFT);
+    write(&p, 0..LEFT, 0);
     let second = p.fork().unwrap();
-    write(&p, LEFT);
+    write(&p, 0..LEFT, 0);
     assert_eq!(
         lab.pages(),
         PAGES + 2 * LEFT,
@@ -184,7 +133,7 @@ fn a_space_that_is_never_born_is_no_sweeper() {
 #[test]
 fn a_space_that_is_about_to_be_born_looks_once_it_is() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let (at, len) = (AT + LEFT * PAGE, (PAGES - LEFT) * PAGE);
     p.space.advise(&lab.vm, at, len, Advice::DontFork).unwrap();
     let all = blocks(|| drop(p.fork().unwrap())) as u32;
@@ -225,8 +174,8 @@ fn a_space_that_finds_nobody_is_no_sweeper_any_more() {
         program
     };
     let (x, y) = (mapped(PAGES), mapped(PAGES));
-    write(&x, PAGES);
-    lab.shrink(&y);
+    write(&x, 0..PAGES, 0);
+    shrink(&lab, &y);
     assert_eq!(lab.pages(), PAGES);
     // The first names the second, which names nobody.
     drop(y);

@@ -3,106 +3,45 @@
 //! Not with a reverse map that does not find extents: see `lists.rs` for what becomes of such memory there.
 #![cfg(not(feature = "listed"))]
 
+mod family;
+
 use std::sync::Arc;
 
-use vm::space::{Advice, MapArgs, RemapArgs, RemapTarget, Space};
-use vm::{Access, MapProt, Vm};
-use vm_host::Sim;
-use vm_host::program::{Program, check_frames};
+use family::{AT, Lab, PAGE, write};
+use vm::Access;
+use vm::space::{Advice, RemapArgs, RemapTarget, Space};
+use vm_host::program::Program;
 
-const PAGE: u64 = 4096;
-const AT: u64 = 0x7000_0000;
 const TO: u64 = 0x7800_0000;
 /// Number of pages at the start of each test: more than a slice of a sweep looks at.
 const PAGES: u64 = 600;
 
-struct Lab {
-    vm: Arc<Vm<Sim>>,
-    free: usize,
-}
-
-impl Lab {
-    fn new() -> Lab {
-        let vm = Arc::new(Sim::new(8192, 2, 1).into_vm());
-        let free = vm.alloc.free_pages();
-        Lab { vm, free }
-    }
-
-    /// A program with [`PAGES`] pages at [`AT`], each containing its number.
-    fn program(&self) -> Program {
-        let program = Program::new(&self.vm);
-        let args = MapArgs::anon(PAGES * PAGE, MapProt::all()).at(AT);
-        program.space.map(&self.vm, &args).unwrap();
-        self.write(&program, 0..PAGES, 0);
-        program
-    }
-
-    fn write(&self, p: &Program, pages: std::ops::Range<u64>, plus: u64) {
-        p.run(|p| pages.for_each(|n| p.write(AT + n * PAGE, n + plus).unwrap()));
-    }
-
-    /// Checks that each page from `at` on contains its number plus `plus`.
-    fn reads(&self, p: &Program, at: u64, pages: std::ops::Range<u64>, plus: u64) {
-        p.run(|p| {
-            for (to, n) in pages.enumerate() {
-                assert_eq!(p.read(at + to as u64 * PAGE), Ok(n + plus), "page {n}");
-            }
-        });
-    }
-
-    fn unmap(&self, p: &Program, pages: std::ops::Range<u64>) {
-        let len = (pages.end - pages.start) * PAGE;
-        p.space
-            .unmap(&self.vm, AT + pages.start * PAGE, len)
-            .unwrap();
-    }
-
-    /// Number of pages of private memory after two runs of the background work.
-    fn pages(&self) -> u64 {
-        self.vm.tend();
-        self.vm.tend();
-        self.pages_now()
-    }
-
-    fn pages_now(&self) -> u64 {
-        self.vm.epoch.drain();
-        self.vm.drain_limbo();
-        let mut pages = 0;
-        self.vm
-            .alloc
-            .check_and_visit(&mut |_, page| {
-                pages += u64::from(page.state() == vm::page::State::Anon);
-            })
-            .expect("consistent lists");
-        pages
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            check_frames(&self.vm, self.free);
+/// Checks that each page from `at` on contains its number plus `plus`.
+fn reads(p: &Program, at: u64, pages: std::ops::Range<u64>, plus: u64) {
+    p.run(|p| {
+        for (to, n) in pages.enumerate() {
+            assert_eq!(p.read(at + to as u64 * PAGE), Ok(n + plus), "page {n}");
         }
-    }
+    });
 }
 
 #[test]
 fn what_the_parent_unmapped_goes_with_the_child() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let child = p.fork().unwrap();
     lab.unmap(&p, 100..PAGES);
     assert_eq!(lab.pages(), PAGES, "the child has it all");
-    lab.reads(&child, AT, 0..PAGES, 0);
+    reads(&child, AT, 0..PAGES, 0);
     drop(child);
     assert_eq!(lab.pages(), 100);
-    lab.reads(&p, AT, 0..100, 0);
+    reads(&p, AT, 0..100, 0);
 }
 
 #[test]
 fn what_the_child_was_not_given_goes_with_the_parent() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let (from, len) = (AT + 100 * PAGE, (PAGES - 100) * PAGE);
     p.space
         .advise(&lab.vm, from, len, Advice::DontFork)
@@ -111,7 +50,7 @@ fn what_the_child_was_not_given_goes_with_the_parent() {
     assert_eq!(lab.pages(), PAGES, "the parent has it all");
     drop(p);
     assert_eq!(lab.pages(), 100);
-    lab.reads(&child, AT, 0..100, 0);
+    reads(&child, AT, 0..100, 0);
 }
 
 /// A part that was moved has a layer of its own, on the same memory as the rest.
@@ -119,7 +58,7 @@ fn what_the_child_was_not_given_goes_with_the_parent() {
 fn what_was_moved_and_not_given_goes_with_the_parent() {
     for advice in [Advice::DontFork, Advice::WipeOnFork] {
         let lab = Lab::new();
-        let p = lab.program();
+        let p = lab.program_of(PAGES);
         let (from, len) = (AT + 100 * PAGE, (PAGES - 100) * PAGE);
         let args = RemapArgs {
             old: from,
@@ -134,40 +73,40 @@ fn what_was_moved_and_not_given_goes_with_the_parent() {
         let child = p.fork().unwrap();
         drop(p);
         assert_eq!(lab.pages(), 100);
-        lab.reads(&child, AT, 0..100, 0);
+        reads(&child, AT, 0..100, 0);
     }
 }
 
 #[test]
 fn what_the_child_unmapped_goes_with_the_parent() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let child = p.fork().unwrap();
     lab.unmap(&child, 100..200);
     lab.unmap(&child, 300..PAGES);
     drop(p);
     assert_eq!(lab.pages(), 200);
-    lab.reads(&child, AT, 0..100, 0);
-    lab.reads(&child, AT + 200 * PAGE, 200..300, 0);
+    reads(&child, AT, 0..100, 0);
+    reads(&child, AT + 200 * PAGE, 200..300, 0);
 }
 
 #[test]
 fn what_both_unmapped_goes_at_once() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let child = p.fork().unwrap();
     lab.unmap(&p, 100..400);
     lab.unmap(&child, 200..PAGES);
     assert_eq!(lab.pages(), 400);
-    lab.reads(&p, AT, 0..100, 0);
-    lab.reads(&p, AT + 400 * PAGE, 400..PAGES, 0);
-    lab.reads(&child, AT, 0..200, 0);
+    reads(&p, AT, 0..100, 0);
+    reads(&p, AT + 400 * PAGE, 400..PAGES, 0);
+    reads(&child, AT, 0..200, 0);
 }
 
 #[test]
 fn a_part_that_was_moved_and_unmapped_is_freed() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let args = RemapArgs {
         old: AT + 100 * PAGE,
         old_len: 200 * PAGE,
@@ -177,56 +116,56 @@ fn a_part_that_was_moved_and_unmapped_is_freed() {
     };
     p.space.remap(&lab.vm, &args).unwrap();
     assert_eq!(lab.pages(), PAGES);
-    lab.reads(&p, TO, 100..300, 0);
+    reads(&p, TO, 100..300, 0);
     p.space.unmap(&lab.vm, TO + 50 * PAGE, 150 * PAGE).unwrap();
     assert_eq!(lab.pages(), PAGES - 150);
-    lab.reads(&p, TO, 100..150, 0);
+    reads(&p, TO, 100..150, 0);
     p.space.unmap(&lab.vm, TO, 50 * PAGE).unwrap();
     assert_eq!(lab.pages(), PAGES - 200);
-    lab.reads(&p, AT, 0..100, 0);
-    lab.reads(&p, AT + 300 * PAGE, 300..PAGES, 0);
+    reads(&p, AT, 0..100, 0);
+    reads(&p, AT + 300 * PAGE, 300..PAGES, 0);
 }
 
 #[test]
 fn what_the_parent_has_written_anew_goes_with_the_child() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let child = p.fork().unwrap();
-    lab.write(&p, 0..500, 1000);
+    write(&p, 0..500, 1000);
     assert_eq!(lab.pages(), PAGES + 500);
-    lab.reads(&child, AT, 0..PAGES, 0);
+    reads(&child, AT, 0..PAGES, 0);
     drop(child);
     assert_eq!(lab.pages(), PAGES);
-    lab.reads(&p, AT, 0..500, 1000);
-    lab.reads(&p, AT + 500 * PAGE, 500..PAGES, 0);
+    reads(&p, AT, 0..500, 1000);
+    reads(&p, AT + 500 * PAGE, 500..PAGES, 0);
 }
 
 #[test]
 fn what_both_have_written_anew_goes_while_both_live() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let child = p.fork().unwrap();
-    lab.write(&p, 0..400, 1000);
-    lab.write(&child, 200..PAGES, 2000);
+    write(&p, 0..400, 1000);
+    write(&child, 200..PAGES, 2000);
     // Pages 200 to 400 of the shared memory are unreachable.
     assert_eq!(lab.pages(), PAGES + 400 + 400 - 200);
-    lab.reads(&p, AT, 0..400, 1000);
-    lab.reads(&p, AT + 400 * PAGE, 400..PAGES, 0);
-    lab.reads(&child, AT, 0..200, 0);
-    lab.reads(&child, AT + 200 * PAGE, 200..PAGES, 2000);
+    reads(&p, AT, 0..400, 1000);
+    reads(&p, AT + 400 * PAGE, 400..PAGES, 0);
+    reads(&child, AT, 0..200, 0);
+    reads(&child, AT + 200 * PAGE, 200..PAGES, 2000);
     let third = p.fork().unwrap();
     drop(p);
     drop(child);
     assert_eq!(lab.pages(), PAGES);
-    lab.reads(&third, AT, 0..400, 1000);
-    lab.reads(&third, AT + 400 * PAGE, 400..PAGES, 0);
+    reads(&third, AT, 0..400, 1000);
+    reads(&third, AT + 400 * PAGE, 400..PAGES, 0);
 }
 
 /// A page that every living child but one has left behind is freed when that one ends.
 #[test]
 fn what_several_left_goes_with_the_last_that_has_it() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let children: Vec<Program> = (0..3).map(|_| p.fork().unwrap()).collect();
     lab.unmap(&p, 0..500);
     lab.unmap(&children[0], 0..400);
@@ -239,17 +178,17 @@ fn what_several_left_goes_with_the_last_that_has_it() {
     assert_eq!(lab.pages(), PAGES - 300);
     drop(second);
     assert_eq!(lab.pages(), PAGES - 400);
-    lab.reads(first.as_ref().unwrap(), AT + 400 * PAGE, 400..PAGES, 0);
+    reads(first.as_ref().unwrap(), AT + 400 * PAGE, 400..PAGES, 0);
     drop(first);
     assert_eq!(lab.pages(), 100);
-    lab.reads(&p, AT + 500 * PAGE, 500..PAGES, 0);
+    reads(&p, AT + 500 * PAGE, 500..PAGES, 0);
 }
 
 /// More spaces share the memory than one sweep locks; it is freed when enough of them have ended.
 #[test]
 fn many_children_may_share_it() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let mut children: Vec<Program> = (0..30).map(|_| p.fork().unwrap()).collect();
     lab.unmap(&p, 0..PAGES - 1);
     children
@@ -258,14 +197,14 @@ fn many_children_may_share_it() {
     lab.pages();
     children.truncate(12);
     assert_eq!(lab.pages(), 1);
-    lab.reads(&children[11], AT + (PAGES - 1) * PAGE, PAGES - 1..PAGES, 0);
+    reads(&children[11], AT + (PAGES - 1) * PAGE, PAGES - 1..PAGES, 0);
 }
 
 /// A fork in progress, or a map that is being changed, delays a sweep but does not cancel it.
 #[test]
 fn a_page_that_somebody_holds_is_freed_in_a_later_turn() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let child = p.fork().unwrap();
     lab.unmap(&p, 1..PAGES);
     drop(child);
@@ -284,9 +223,9 @@ fn a_page_that_somebody_holds_is_freed_in_a_later_turn() {
 #[test]
 fn a_page_under_one_that_is_not_settled_stays() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let child = p.fork().unwrap();
-    lab.write(&p, 0..10, 1000);
+    write(&p, 0..10, 1000);
     drop(child);
     let frames = lab.vm.pages;
     let copies: Vec<_> = (0..8192)
@@ -308,22 +247,22 @@ fn a_page_under_one_that_is_not_settled_stays() {
 fn no_table_keeps_a_page_that_was_freed() {
     let lab = Lab::new();
     lab.vm.machine.be_strict();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let mut family = Vec::new();
     for round in 1..=7 {
         family.push(p.fork().unwrap());
-        lab.write(&p, 0..10, 1000 * round);
+        write(&p, 0..10, 1000 * round);
     }
     p.run(|q| {
-        lab.reads(&p, AT + 10 * PAGE, 10..PAGES, 0);
+        reads(&p, AT + 10 * PAGE, 10..PAGES, 0);
         q.space.maintain(&lab.vm);
         lab.vm.tend();
-        lab.reads(&p, AT + 10 * PAGE, 10..PAGES, 0);
+        reads(&p, AT + 10 * PAGE, 10..PAGES, 0);
     });
     family.clear();
     lab.pages();
-    lab.reads(&p, AT, 0..10, 7000);
-    lab.reads(&p, AT + 10 * PAGE, 10..PAGES, 0);
+    reads(&p, AT, 0..10, 7000);
+    reads(&p, AT + 10 * PAGE, 10..PAGES, 0);
     while p.space.maintain(&lab.vm) {}
     assert_eq!(lab.pages(), PAGES);
 }
@@ -331,13 +270,13 @@ fn no_table_keeps_a_page_that_was_freed() {
 #[test]
 fn a_space_that_has_ended_waits_for_nothing() {
     let lab = Lab::new();
-    let p = lab.program();
+    let p = lab.program_of(PAGES);
     let child = p.fork().unwrap();
     lab.unmap(&p, 100..PAGES);
     let space: Arc<Space> = p.space.clone();
     drop(p);
     drop(space);
-    lab.reads(&child, AT, 0..PAGES, 0);
+    reads(&child, AT, 0..PAGES, 0);
     assert_eq!(lab.pages(), PAGES);
     assert_eq!(child.space.fault(&lab.vm, AT, Access::Write), Ok(()));
 }
