@@ -63,36 +63,43 @@ fn in_smaps(name: &str, range: std::ops::Range<u64>) -> u64 {
     sum
 }
 
-/// Four superpages of private memory that ask for superpages, aligned, each page written to; and whether one may be made there.
-fn filled() -> Result<(std::ops::Range<u64>, u64), String> {
-    const BLOCK: u64 = 2 << 20;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+const BLOCK: u64 = 2 << 20;
+
+/// New memory, private or shared.
+fn map(len: u64, kind: i32) -> Result<u64, String> {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let at = ok!(sys::mmap(0, 5 * BLOCK, prot, flags, -1, 0)).next_multiple_of(BLOCK);
-    ok!(sc!(SYS_madvise, at, 4 * BLOCK, libc::MADV_HUGEPAGE));
-    let range = at..at + 4 * BLOCK;
-    range
-        .clone()
-        .step_by(4096)
-        .for_each(|at| sys::poke64(at, at));
-    let eligible = in_smaps("THPeligible", range.clone());
-    Ok((range, eligible))
+    Ok(ok!(sys::mmap(
+        0,
+        len,
+        prot,
+        kind | libc::MAP_ANONYMOUS,
+        -1,
+        0
+    )))
 }
 
-/// As [`filled`], of shared memory.
-fn filled_shared() -> Result<std::ops::Range<u64>, String> {
-    const BLOCK: u64 = 2 << 20;
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let at = ok!(sys::mmap(0, 6 * BLOCK, prot, flags, -1, 0));
-    // The memory's blocks are those of its offsets, which need not agree with addresses.
-    ok!(sc!(SYS_madvise, at, 6 * BLOCK, libc::MADV_HUGEPAGE));
-    let range = at..at + 6 * BLOCK;
+/// Asks for superpages, and writes to each page.
+fn fill(at: u64, len: u64) -> Result<std::ops::Range<u64>, String> {
+    ok!(sc!(SYS_madvise, at, len, libc::MADV_HUGEPAGE));
+    let range = at..at + len;
     range
         .clone()
         .step_by(4096)
         .for_each(|at| sys::poke64(at, at));
     Ok(range)
+}
+
+/// Four superpages of private memory that ask for superpages, aligned, each page written to; and whether one may be made there.
+fn filled() -> Result<(std::ops::Range<u64>, u64), String> {
+    let at = map(5 * BLOCK, libc::MAP_PRIVATE)?.next_multiple_of(BLOCK);
+    let range = fill(at, 4 * BLOCK)?;
+    let eligible = in_smaps("THPeligible", range.clone());
+    Ok((range, eligible))
+}
+
+/// As [`filled`], of shared memory: its blocks are those of its offsets, which need not agree with addresses.
+fn filled_shared() -> Result<std::ops::Range<u64>, String> {
+    fill(map(6 * BLOCK, libc::MAP_SHARED)?, 6 * BLOCK)
 }
 
 /// What a setting of superpages says: the value in brackets.
