@@ -9,12 +9,13 @@ use std::path::Path;
 /// What the copy's locks and invalidations ask at run time.
 const RUNTIME: &str = include_str!("runtime.rs.in");
 /// Crates of the copy, and whether they are mutated.
-const CRATES: [(&str, bool); 13] = [
+const CRATES: [(&str, bool); 14] = [
     ("crates/abi", false),
     ("crates/cred", false),
     ("crates/elfload", false),
     ("crates/fscore", false),
     ("crates/ksync", true),
+    ("crates/vdso", false),
     ("crates/vm", true),
     ("crates/vm-host", false),
     ("kernel/drivers", false),
