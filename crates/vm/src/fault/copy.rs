@@ -3,26 +3,44 @@
 use super::{Attempt, EmptySlot, FaultError, Found, Slow, Step};
 use crate::Machine;
 use crate::alloc::{NoMemory, Rights};
-use crate::object::Object;
+use crate::object::{Settled, Slot};
 use crate::page::{Flags, Pfn, Wanted, copy_frame};
 use crate::rmap::marks;
 
 impl<M: Machine> Attempt<'_, M> {
-    /// The access is a write and the page is in a deeper layer: brings it to the front. If that serves the fault, the next
+    /// The access is a write and the page is in a deeper layer, in `slot`: brings it to the front. If that serves the fault, the next
     /// step may be to fold the chain.
     #[inline(never)]
-    pub(super) fn copy(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
+    pub(super) fn copy(&self, found: &Found<'_>, slot: &Slot, front: EmptySlot<'_>) -> Step {
+        if slot.is_settled(found.pfn) {
+            // Whatever takes the page away, or lets one of its sharers write to it, empties the slot first.
+            let pfn = found.pfn;
+            self.bring(found, front, move || slot.is_settled(pfn))
+        } else {
+            self.copy_unsettled(found, front)
+        }
+    }
+
+    /// As `copy`, where only the page's record can tell what the page is.
+    #[inline(never)]
+    fn copy_unsettled(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
         if found.page.is_hard_busy() {
             // A page that is being inserted may be removed again, and its frame reused.
             return found.busy(Wanted::Soft);
         }
+        self.bring(found, front, || found.object.holds(found.page, found.index))
+    }
+
+    /// As `copy`. After a copy, and a locked instruction, `stayed` says whether the bytes were the page's.
+    #[inline(always)]
+    fn bring(&self, found: &Found<'_>, front: EmptySlot<'_>, stayed: impl Fn() -> bool) -> Step {
         let step = if found.object.is_anon() && self.is_own(found.depth) {
-            self.take_over(found, front.object, front.index)
+            self.take_over(found, front)
         } else if self.may_want_superpage() {
-            self.copy_placed(found, front)
+            self.copy_placed(found, front, &stayed)
         } else {
             match self.vm.alloc.alloc(self.pin, Rights::User) {
-                Ok(pfn) => self.copy_to(found, front, pfn),
+                Ok(pfn) => self.copy_to(found, front, pfn, stayed),
                 Err(NoMemory) => Step::Fail(FaultError::NoMemory),
             }
         };
@@ -39,7 +57,13 @@ impl<M: Machine> Attempt<'_, M> {
 
     /// Copies a page to a fresh frame and enters that; the frame is freed if it cannot.
     #[inline(always)]
-    pub(super) fn copy_to(&self, found: &Found<'_>, front: EmptySlot<'_>, pfn: Pfn) -> Step {
+    pub(super) fn copy_to(
+        &self,
+        found: &Found<'_>,
+        front: EmptySlot<'_>,
+        pfn: Pfn,
+        stayed: impl Fn() -> bool,
+    ) -> Step {
         // The source is not held: its frame may be reused. The check detects that, but comes after the copy.
         if pfn == found.pfn {
             self.vm.alloc.free(self.pin, pfn);
@@ -47,8 +71,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
         copy_frame(&self.vm.machine, pfn, found.pfn);
         self.vm.stats.get(self.pin).cow_copy.add(1);
-        let still = || found.object.holds(found.page, found.index);
-        let step = self.put(front, pfn, true, 0, still);
+        let step = self.put(front, (pfn, true), Settled::Later, 0, stayed);
         if matches!(step, Step::Done) && found.object.is_private() {
             // Perhaps no mapping reaches the original any more.
             found
@@ -77,7 +100,12 @@ impl<M: Machine> Attempt<'_, M> {
     /// Moves a page that only this space can see to the front, keeping its frame, and enters it writable. Once it is in the
     /// front it stays there, even if it cannot be entered.
     #[inline(never)]
-    fn take_over(&self, found: &Found<'_>, front: &Object, index: u32) -> Step {
+    fn take_over(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
+        let EmptySlot {
+            object: front,
+            index,
+            slot,
+        } = front;
         let Some(busy) = found.page.try_hard_busy() else {
             return found.busy(Wanted::Free);
         };
@@ -96,6 +124,9 @@ impl<M: Machine> Attempt<'_, M> {
             Ok(true) => {}
             Ok(false) => return Step::Again,
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
+        }
+        if let Some(slot) = slot {
+            slot.settle(found.pfn);
         }
         self.vm.stats.get(self.pin).cow_move.add(1);
         found.page.mark(marks(true));

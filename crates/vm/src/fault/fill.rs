@@ -3,7 +3,7 @@
 use super::{Attempt, EmptySlot, FaultError, Step};
 use crate::Machine;
 use crate::alloc::NoMemory;
-use crate::object::{Insert, Object};
+use crate::object::{Insert, Object, Settled};
 use crate::page::{Flags, Pfn};
 
 impl<M: Machine> Attempt<'_, M> {
@@ -23,7 +23,7 @@ impl<M: Machine> Attempt<'_, M> {
             return self.fill_device(bottom, (index, frames), front);
         }
         if bottom.is_anon() {
-            return self.fill_at(front, 0);
+            return self.fill_at(front, 0, Settled::Later);
         }
         // A hole of a file gets a page in the file, even for a private write that then copies it: as in Linux.
         let slot = bottom.slot(self.pin, index);
@@ -35,7 +35,7 @@ impl<M: Machine> Attempt<'_, M> {
         if self.write && last > 0 {
             self.fill_behind(empty)
         } else {
-            self.fill_at(empty, last)
+            self.fill_at(empty, last, Settled::Later)
         }
     }
 
@@ -49,7 +49,13 @@ impl<M: Machine> Attempt<'_, M> {
             index,
             slot,
         } = empty;
-        match object.insert_at(self.vm, self.pin, (index, slot), pfn, Flags::empty()) {
+        match object.insert_at(
+            self.vm,
+            self.pin,
+            (index, slot),
+            (pfn, Flags::empty()),
+            Settled::Later,
+        ) {
             Ok(_) => Step::Again,
             // As in `put`.
             Err(NoMemory) if object.is_over_quota() => Step::Fail(FaultError::Bus),
@@ -63,11 +69,12 @@ impl<M: Machine> Attempt<'_, M> {
         if self.chain.layers().len() > 1 {
             return self.fill_layers(front);
         }
-        self.fill_at(front, 0)
+        self.fill_at(front, 0, Settled::Now)
     }
 
+    /// Inserts a page of zeroes, which is settled at once if there is one layer only.
     #[inline(always)]
-    pub(super) fn fill_at(&self, empty: EmptySlot<'_>, depth: usize) -> Step {
+    fn fill_at(&self, empty: EmptySlot<'_>, depth: usize, settled: Settled) -> Step {
         let writable = depth == 0 && self.front_writable(empty.object.is_anon());
         if depth == 0 && self.may_want_superpage() {
             return self.fill_placed(empty, writable);
@@ -77,9 +84,12 @@ impl<M: Machine> Attempt<'_, M> {
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
         };
         self.vm.stats.get(self.pin).zero_fill.add(1);
-        self.put(empty, pfn, writable, depth, || {
-            self.chain.layers().len() == 1 || self.empty_but(depth)
-        })
+        match settled {
+            Settled::Now => self.put(empty, (pfn, writable), settled, depth, || true),
+            Settled::Later => self.put(empty, (pfn, writable), settled, depth, || {
+                self.empty_but(depth)
+            }),
+        }
     }
 
     /// Inserts a fresh page into `object` and enters it, if `also` still holds under the table's lock. If it is not entered, a
@@ -88,8 +98,8 @@ impl<M: Machine> Attempt<'_, M> {
     pub(super) fn put(
         &self,
         empty: EmptySlot<'_>,
-        pfn: Pfn,
-        writable: bool,
+        (pfn, writable): (Pfn, bool),
+        settled: Settled,
         depth: usize,
         also: impl Fn() -> bool,
     ) -> Step {
@@ -103,7 +113,8 @@ impl<M: Machine> Attempt<'_, M> {
             index,
             slot,
         } = empty;
-        let busy = match object.insert_at(self.vm, self.pin, (index, slot), pfn, flags) {
+        let place = (index, slot);
+        let busy = match object.insert_at(self.vm, self.pin, place, (pfn, flags), settled) {
             Ok(Insert::Done(busy)) => busy,
             // The size of a file was checked before, and the object is not ending.
             Ok(Insert::Beyond) if object.is_anon() && object.size() != 0 => {
@@ -118,8 +129,15 @@ impl<M: Machine> Attempt<'_, M> {
             object.note_store(self.vm);
         }
         let step = self.enter_busy(pfn, writable, || self.check(depth) && also());
-        // A page of a file stays, because readers may have seen it.
-        if !matches!(step, Step::Done) && object.is_anon() {
+        if matches!(step, Step::Done) {
+            // A slot that was made on the way stays as it is: it would have to be looked up.
+            if settled == Settled::Later
+                && let Some(slot) = slot
+            {
+                slot.settle(pfn);
+            }
+        } else if object.is_anon() {
+            // A page of a file stays, because readers may have seen it.
             object.take_back(self.vm, self.pin, index, (pfn, busy));
         }
         step

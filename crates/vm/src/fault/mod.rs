@@ -268,7 +268,9 @@ impl<M: Machine> Attempt<'_, M> {
             };
             let index = layer.index(self.va);
             let slot = object.slot(self.pin, index);
-            if let Some(pfn) = slot.and_then(Slot::page) {
+            if let Some(slot) = slot
+                && let Some(pfn) = slot.page()
+            {
                 // Pages beyond the end of a file may exist for a moment during a truncation. Private copies stay in
                 // their object when the file shrinks.
                 if !object.has_index(index)
@@ -287,7 +289,7 @@ impl<M: Machine> Attempt<'_, M> {
                     return self.resident(&found);
                 };
                 return if self.write {
-                    self.copy(&found, front)
+                    self.copy(&found, slot, front)
                 } else {
                     self.resident(&found)
                 };

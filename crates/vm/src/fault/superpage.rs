@@ -7,7 +7,7 @@
 use super::{Attempt, EmptySlot, Found, Slow, Step};
 use crate::alloc::{NoMemory, Placed, RUN_FRAMES, Rights};
 use crate::map::{EntryFlags, Extent, Prot};
-use crate::object::Object;
+use crate::object::{Object, Settled};
 use crate::page::{PAGE_SIZE, zero_frame};
 use crate::{Machine, SharedSuperpages, Space, Superpages, Vm};
 
@@ -82,7 +82,7 @@ impl<M: Machine> Attempt<'_, M> {
         };
         zero_frame(&self.vm.machine, pfn);
         self.vm.stats.get(self.pin).zero_fill.add(1);
-        let step = self.put(empty, pfn, writable, 0, || {
+        let step = self.put(empty, (pfn, writable), Settled::Later, 0, || {
             self.chain.layers().len() == 1 || self.empty_but(0)
         });
         self.promoted_if(whole, step)
@@ -90,11 +90,16 @@ impl<M: Machine> Attempt<'_, M> {
 
     /// Copies a page to the front layer, to the frame at its place.
     #[inline(never)]
-    pub(super) fn copy_placed(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
+    pub(super) fn copy_placed(
+        &self,
+        found: &Found<'_>,
+        front: EmptySlot<'_>,
+        stayed: &dyn Fn() -> bool,
+    ) -> Step {
         let Ok(Placed { pfn, whole }) = self.placed_frame(&front) else {
             return Step::Fail(NoMemory.into());
         };
-        let step = self.copy_to(found, front, pfn);
+        let step = self.copy_to(found, front, pfn, stayed);
         self.promoted_if(whole, step)
     }
 

@@ -33,7 +33,7 @@ use rust_alloc::sync::Arc;
 pub use self::device::{Cache, Frames};
 pub use self::hub::{Attachment, ObjectRef, ReverseLock};
 pub(crate) use self::hub::{Hub, Remainder};
-pub(crate) use self::node::Slot;
+pub(crate) use self::node::{Settled, Slot};
 pub use self::quota::{InUse, Quota};
 pub(crate) use self::slots::Next;
 use self::slots::Slots;
@@ -373,7 +373,8 @@ impl Object {
         pfn: Pfn,
         flags: Flags,
     ) -> Result<Insert, NoMemory> {
-        self.insert_fresh(vm, pin, (index, self.slot(pin, index)), pfn, flags, false)
+        let place = (index, self.slot(pin, index));
+        self.insert_fresh(vm, pin, place, (pfn, flags), Settled::Later, false)
     }
 
     /// As `insert`, into a slot that was found before, if there was one.
@@ -383,10 +384,10 @@ impl Object {
         vm: &Vm<M>,
         pin: &CpuPin,
         place: (u32, Option<&Slot>),
-        pfn: Pfn,
-        flags: Flags,
+        page: (Pfn, Flags),
+        settled: Settled,
     ) -> Result<Insert, NoMemory> {
-        self.insert_fresh(vm, pin, place, pfn, flags, false)
+        self.insert_fresh(vm, pin, place, page, settled, false)
     }
 
     /// As `insert_at`. With `beyond`, for a write: also beyond the end; but while memory is low only as long as this CPU's
@@ -397,8 +398,8 @@ impl Object {
         vm: &Vm<M>,
         pin: &CpuPin,
         (index, slot): (u32, Option<&Slot>),
-        pfn: Pfn,
-        flags: Flags,
+        (pfn, flags): (Pfn, Flags),
+        settled: Settled,
         beyond: bool,
     ) -> Result<Insert, NoMemory> {
         let page = vm.pages.get(pfn);
@@ -422,7 +423,7 @@ impl Object {
                 return Err(NoMemory);
             }
         };
-        if !slot.put(pfn) {
+        if !slot.put(pfn, settled) {
             self.refund(pin, 1);
             discard(vm, pin, busy, pfn);
             return Ok(Insert::Lost);

@@ -16,15 +16,32 @@ use ksync::atomic::{
 use ksync::{CpuPin, Epoch, EpochLink, Part, close_all, try_box};
 
 use crate::alloc::NoMemory;
-use crate::page::Pfn;
+use crate::page::{MOST_FRAMES, Pfn};
 
 pub(super) const DIGIT: u32 = 6;
 pub(super) const FAN: usize = 1 << DIGIT;
 const EMPTY: u32 = u32::MAX;
 /// No page can be inserted: the node is about to be unlinked.
 const CLOSED: u32 = EMPTY - 1;
+/// Beside a frame number: the page is settled.
+const SETTLED: u32 = 1 << 31;
+const _: () = assert!(CLOSED - 1 == SETTLED | (MOST_FRAMES as u32 - 1));
 
-/// The slot of one page.
+/// Whether what a slot shows may be relied on: see [`Slot`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Settled {
+    /// From the insertion on.
+    Now,
+    /// Once [`Slot::settle`] says so, if ever.
+    Later,
+}
+
+/// The slot of one page: its frame number, perhaps marked as settled.
+///
+/// As long as a slot shows a settled page, the page's bytes are what the object has at this index. Either its insertion is not taken
+/// back any more; or the page is of zeroes, and without it the object has zeroes there too, because nothing lies below. So a fault
+/// that copies the page asks the slot, which it has read in any case, and leaves the page's record unread, whose cache line another
+/// CPU has written.
 pub(crate) struct Slot(AtomicU32);
 
 impl Slot {
@@ -36,17 +53,34 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn page(&self) -> Option<Pfn> {
         let n = self.0.load(Acquire);
-        (n < CLOSED).then_some(Pfn(n))
+        (n < CLOSED).then_some(Pfn(n & !SETTLED))
+    }
+
+    /// Whether the slot holds `pfn` and the page is settled.
+    #[inline(always)]
+    pub(crate) fn is_settled(&self, pfn: Pfn) -> bool {
+        self.0.load(Acquire) == pfn.0 | SETTLED
+    }
+
+    /// Marks the page in the slot, which is `pfn`, as settled. The caller has held it hard-busy since it put it there.
+    #[inline(always)]
+    pub(crate) fn settle(&self, pfn: Pfn) {
+        debug_assert!(
+            self.page() == Some(pfn),
+            "only the holder of a page empties its slot"
+        );
+        // Only the holder changes the word, so a plain store is enough.
+        self.0.store(pfn.0 | SETTLED, Release);
     }
 
     /// Inserts a page if the slot is empty, followed by a full fence: the caller's later loads are not older than the
     /// insertion, and what preceded the emptying of the slot is visible.
     #[inline(always)]
-    pub(super) fn put(&self, pfn: Pfn) -> bool {
-        let done = self
-            .0
-            .compare_exchange(EMPTY, pfn.0, Release, Relaxed)
-            .is_ok();
+    pub(super) fn put(&self, pfn: Pfn, settled: Settled) -> bool {
+        let done = match settled {
+            Settled::Now => self.change(EMPTY, pfn.0 | SETTLED),
+            Settled::Later => self.change(EMPTY, pfn.0),
+        };
         ksync::fence_after_rmw();
         if !done {
             self.give_way();
@@ -62,12 +96,17 @@ impl Slot {
         }
     }
 
-    /// Empties the slot if it holds `pfn`, whose translations are gone: another page may be inserted at once.
+    /// Empties the slot if it holds `pfn`, whose translations are gone: another page may be inserted at once. The caller holds the
+    /// page hard-busy, so the mark does not change meanwhile.
     #[inline(always)]
     pub(super) fn take(&self, pfn: Pfn) -> bool {
-        self.0
-            .compare_exchange(pfn.0, EMPTY, Release, Relaxed)
-            .is_ok()
+        // Most pages are settled.
+        self.change(pfn.0 | SETTLED, EMPTY) || self.change(pfn.0, EMPTY)
+    }
+
+    #[inline(always)]
+    fn change(&self, from: u32, to: u32) -> bool {
+        self.0.compare_exchange(from, to, Release, Relaxed).is_ok()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::mem::{size_of, size_of_val};
 
-use crate::page::{Page, Pfn, State};
+use crate::page::{MOST_FRAMES, Page, Pfn, State};
 
 /// One [`Page`] for each frame number from 0, absent ones included, so that finding the page of a frame is one shift.
 #[derive(Clone, Copy)]
@@ -11,8 +11,9 @@ pub struct PageArray {
 }
 
 impl PageArray {
-    /// Wraps memory that the platform sets aside. All-zero memory is an array of absent frames.
+    /// Wraps memory that the platform sets aside, for at most [`MOST_FRAMES`]. All-zero memory is an array of absent frames.
     pub const fn new(pages: &'static [Page]) -> PageArray {
+        assert!(pages.len() <= MOST_FRAMES, "more frames than numbers");
         PageArray { pages }
     }
 

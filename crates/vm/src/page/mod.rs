@@ -39,7 +39,7 @@ pub use self::list::PageList;
 pub use self::md::ListPart;
 pub use self::md::{SLAB_WORDS, TablePart};
 pub(crate) use self::owner::{hub_of, owner};
-pub use self::pfn::{MAX_ORDER, PAGE_SHIFT, PAGE_SIZE, Pfn};
+pub use self::pfn::{MAX_ORDER, MOST_FRAMES, PAGE_SHIFT, PAGE_SIZE, Pfn};
 
 use crate::page::md::MachineDependent;
 use ksync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};

@@ -7,7 +7,10 @@ pub const PAGE_SIZE: usize = 4096;
 /// log2 of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;
 
-/// A frame number: physical address divided by 4 KiB. 32 bits reach 16 TiB.
+/// More frames a machine cannot use: 8 TiB. The numbers leave a bit of 32 free, and two words that name no frame.
+pub const MOST_FRAMES: usize = (1 << 31) - 2;
+
+/// A frame number: physical address divided by 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Pfn(pub u32);

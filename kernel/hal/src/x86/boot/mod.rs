@@ -12,6 +12,7 @@ use core::mem::size_of;
 use core::ptr;
 
 use start_info::Handover;
+use vm::page::MOST_FRAMES;
 
 use self::info::BootInfo;
 use super::frames::{self, EARLY, FrameRange};
@@ -118,10 +119,11 @@ pub(super) fn finish_cpu(area: *mut percpu::CpuArea) {
     smp::give_stacks(area);
 }
 
-/// The frames that lie wholly in a physical range.
+/// The frames that lie wholly in a physical range, those that have no number left out.
 fn whole_frames(start: u64, end: u64) -> (u32, u32) {
     let page = PAGE_SIZE as u64;
-    (start.div_ceil(page) as u32, (end / page) as u32)
+    let number = |frame: u64| frame.min(MOST_FRAMES as u64) as u32;
+    (number(start.div_ceil(page)), number(end / page))
 }
 
 /// The frames that a physical range touches.
