@@ -452,8 +452,8 @@ impl<M: Machine> Attempt<'_, M> {
             self.va,
             leaf,
             false,
-            || self.is_right(found, writable),
-            || found.is_still(writable),
+            move || self.check(found.depth),
+            move || found.is_still(writable),
         );
         let entered = match entered {
             Err(EnterError::FlushDue) => self.enter_flushed(found, leaf, writable),
@@ -491,16 +491,6 @@ impl<M: Machine> Attempt<'_, M> {
         Step::Done
     }
 
-    /// The check for a page that was found in a layer.
-    #[inline(always)]
-    fn is_right(&self, found: &Found<'_>, writable: bool) -> bool {
-        if writable {
-            // Set before an existing entry gains W.
-            found.page.set_flag(Flags::WRITEABLE | Flags::DIRTY);
-        }
-        self.check(found.depth)
-    }
-
     /// Enters a page that was found, where a flush is due. Not inlined, which keeps the path of other faults small.
     #[cold]
     #[inline(never)]
@@ -516,8 +506,8 @@ impl<M: Machine> Attempt<'_, M> {
             &self.ticket,
             self.va,
             leaf,
-            || self.is_right(found, writable),
-            || found.is_still(writable),
+            move || self.check(found.depth),
+            move || found.is_still(writable),
         )
     }
 
