@@ -197,6 +197,44 @@ fn a_busy_state_that_follows_at_once_wakes_all_that_wait() {
     });
 }
 
+/// A soft holder, a thread that waits until nobody holds the page, and one that wants a soft busy and may have to wait behind it.
+#[test]
+fn the_last_soft_holder_wakes_the_thread_that_waits_for_hard_busy_and_those_behind_it() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(|| {
+        let world = world();
+        let busy = world.page.try_soft_busy().expect("nobody holds it");
+        world.pte.store(LEAF, Release);
+        let remover = thread::spawn({
+            let world = world.clone();
+            move || {
+                ksync::host::set_cpu(1);
+                loop {
+                    if let Some(busy) = world.page.try_hard_busy() {
+                        world.pte.swap(EMPTY, AcqRel);
+                        return busy.into_free();
+                    }
+                    if world.page.want(Wanted::Free, || true) {
+                        world.page.wait();
+                    }
+                }
+            }
+        });
+        let reader = thread::spawn({
+            let world = world.clone();
+            move || {
+                ksync::host::set_cpu(2);
+                wait_for(&world);
+            }
+        });
+        drop(busy);
+        reader.join().unwrap();
+        // The soft busy that the reader may have taken ended with `wait_for`.
+        remover.join().unwrap();
+    });
+}
+
 /// A slot and a size, each written before the other is read.
 #[test]
 fn an_insertion_or_the_truncation_sees_the_other() {

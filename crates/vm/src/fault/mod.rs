@@ -36,7 +36,7 @@ use crate::alloc::NoMemory;
 use crate::backing::Chain;
 use crate::map::{EntryState, MapEntry, Prot};
 use crate::object::{Object, Slot};
-use crate::page::{Flags, PAGE_SIZE, Page, Pfn, Wanted};
+use crate::page::{PAGE_SIZE, Page, Pfn, Wanted};
 use crate::pmap::{self, EnterError, Entered, Pte};
 use crate::rmap::{Blocked, ReverseMap, Ticket, marks};
 use crate::space::Space;

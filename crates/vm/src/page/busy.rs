@@ -3,7 +3,8 @@
 //! Hard busy is exclusive: its holder may change the page's identity. Soft busy is shared: it keeps the identity. One
 //! word holds both: bit 31 hard, bit 30 wanted (a thread sleeps until the busy state ends), the low bits count soft
 //! holders. Soft busy is taken by a compare-and-swap that fails on a hard-busy page; adding first and undoing it later
-//! would disturb the holder.
+//! would disturb the holder. It fails, too, on a wanted page: a thread waits for hard busy there, and soft holders that
+//! overlap for ever would keep it waiting. So no thread takes a soft busy of a page that it holds already.
 //!
 //! Guarantee: taking a busy state returns a guard, [`HardBusy`] or [`SoftBusy`], which ends it when dropped. Only two
 //! functions end hard busy otherwise: [`HardBusy::downgrade`], and [`HardBusy::into_free`] for a page whose frame goes
@@ -134,7 +135,7 @@ fn wake(page: &Page, wanted: bool) {
 pub enum Wanted {
     /// Not held busy.
     Free,
-    /// Not held hard-busy.
+    /// Not held hard-busy, and not wanted by a thread that waits for hard busy.
     Soft,
 }
 
@@ -145,7 +146,7 @@ impl Page {
         self.take_hard_busy().then(|| HardBusy(self))
     }
 
-    /// Takes a soft busy unless the page is hard-busy.
+    /// Takes a soft busy unless the page is hard-busy, or a thread waits until it is not held at all.
     #[inline]
     pub fn try_soft_busy(&self) -> Option<SoftBusy<'_>> {
         self.take_soft_busy().then(|| SoftBusy(self))
@@ -156,7 +157,8 @@ impl Page {
     pub fn want(&self, what: Wanted, still: impl FnOnce() -> bool) -> bool {
         let in_the_way = match what {
             Wanted::Free => HARD | COUNT,
-            Wanted::Soft => HARD,
+            // Only a held page has the mark.
+            Wanted::Soft => HARD | WANTED,
         };
         let mut seen = self.busy.load(Relaxed);
         while seen & in_the_way != 0 {
@@ -243,7 +245,7 @@ impl Page {
     /// [`Page::try_soft_busy`] without the guard.
     pub(super) fn take_soft_busy(&self) -> bool {
         let mut seen = self.busy.load(Relaxed);
-        while seen & HARD == 0 {
+        while seen & (HARD | WANTED) == 0 {
             debug_assert!(seen & COUNT != COUNT);
             match self
                 .busy

@@ -77,6 +77,11 @@ fn waiters_are_reported_once() {
     assert!(!wanted(Wanted::Soft), "soft holders are not in its way");
     assert!(wanted(Wanted::Free));
     assert!(!page.soft_unbusy(), "one soft holder is left");
+    assert!(
+        !page.take_soft_busy(),
+        "soft holders do not follow one another for ever"
+    );
+    assert!(wanted(Wanted::Soft), "it waits, too");
     assert!(page.soft_unbusy(), "the last one wakes");
     assert!(page.take_hard_busy());
     assert!(!page.hard_unbusy(), "nobody waits any more");

@@ -12,7 +12,9 @@ use crate::backing::Backing;
 use crate::fault::{Access, FaultError, allows};
 use crate::map::{EntryArgs, EntryFlags, Extent, MapEntry};
 use crate::object::{Kind, Next, Object, ObjectRef};
-use crate::page::{Flags, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, SoftBusy, read_frame, write_frame};
+use crate::page::{
+    Flags, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, SoftBusy, Wanted, read_frame, write_frame,
+};
 use crate::{Machine, Vm};
 
 /// The properties of an entry that /proc shows.
@@ -436,75 +438,108 @@ impl Space {
     fn write_piece<M: Machine>(&self, vm: &Vm<M>, va: u64, bytes: &[u8]) -> Result<(), FaultError> {
         loop {
             let map = self.lock();
-            if let Some(held) = self.try_hold(vm, va, Access::Write) {
-                let (pfn, busy) = held?;
-                let entry = self.pmap().lookup(vm, &ksync::pin(), va);
-                if entry.is_some_and(|pte| pte.pfn() == pfn) {
-                    write_frame(&vm.machine, pfn, va as usize & (PAGE_SIZE - 1), bytes);
-                    busy.page().set_flag(Flags::DIRTY);
-                    return Ok(());
+            let missed = match self.try_hold(vm, va, Access::Write) {
+                Ok((pfn, busy)) => {
+                    let entry = self.pmap().lookup(vm, &ksync::pin(), va);
+                    if entry.is_some_and(|pte| pte.pfn() == pfn) {
+                        write_frame(&vm.machine, pfn, va as usize & (PAGE_SIZE - 1), bytes);
+                        busy.page().set_flag(Flags::DIRTY);
+                        return Ok(());
+                    }
+                    Missed::Absent
                 }
-            }
+                Err(missed) => missed,
+            };
             drop(map);
-            self.fault(vm, va, Access::Write)?;
+            self.overcome(vm, va, Access::Write, missed)?;
         }
     }
 
     /// The page at `va`, soft-busy, after a fault for `access` if one is needed.
     fn hold<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Result<Held, FaultError> {
         loop {
-            if let Some(held) = self.try_hold(vm, va, access) {
-                return held;
+            match self.try_hold(vm, va, access) {
+                Ok(held) => return Ok(held),
+                Err(missed) => self.overcome(vm, va, access, missed)?,
             }
-            self.fault(vm, va, access)?;
         }
     }
 
-    /// As `hold`, without a fault: `None` if one is needed, or the page is hard-busy or changes at this moment. A device's
-    /// frames cannot be held, because they have no [`Page`](crate::page::Page): `Denied`.
-    fn try_hold<M: Machine>(
+    /// Does what has to precede another attempt to hold the page.
+    fn overcome<M: Machine>(
         &self,
         vm: &Vm<M>,
         va: u64,
         access: Access,
-    ) -> Option<Result<Held, FaultError>> {
+        missed: Missed,
+    ) -> Result<(), FaultError> {
+        match missed {
+            Missed::Absent => self.fault(vm, va, access),
+            Missed::Busy(page) => {
+                page.wait();
+                Ok(())
+            }
+            Missed::Device => Err(FaultError::Denied),
+        }
+    }
+
+    /// As `hold`, without a fault and without waiting.
+    fn try_hold<M: Machine>(&self, vm: &Vm<M>, va: u64, access: Access) -> Result<Held, Missed> {
         let pin = ksync::pin();
-        let entry = self.find(&pin, va)?;
+        let entry = self.find(&pin, va).ok_or(Missed::Absent)?;
         let state = entry.state();
         let write = access == Access::Write;
         if state.is_dead() || !allows(entry.prot(), access) || (write && state.needs_copy()) {
-            return None;
+            return Err(Missed::Absent);
         }
-        let still = |object: &Object, index, page: &Page| {
-            page.is(object.identity(), index) && entry.state() == state
+        let held = |object: &Object, index, pfn| {
+            let page = vm.pages.get(pfn);
+            let Some(busy) = page.try_soft_busy() else {
+                let wait = object.want(index, pfn, page, Wanted::Soft);
+                return Err(if wait {
+                    Missed::Busy(page)
+                } else {
+                    Missed::Absent
+                });
+            };
+            let still = page.is(object.identity(), index) && entry.state() == state;
+            still.then_some((pfn, busy)).ok_or(Missed::Absent)
         };
         if let Some(object) = entry.shown_special(vm).filter(|_| !write) {
             let index = entry.special_index(va);
-            let pfn = object.lookup(&pin, index)?;
-            let busy = vm.pages.get(pfn).try_soft_busy()?;
-            return still(object, index, busy.page()).then_some(Ok((pfn, busy)));
+            let pfn = object.lookup(&pin, index).ok_or(Missed::Absent)?;
+            return held(object, index, pfn);
         }
-        let chain = entry.chain(&pin)?;
+        let chain = entry.chain(&pin).ok_or(Missed::Absent)?;
         if chain.layers().len() > 1 && chain.is_cut_off(&pin, va) {
-            return None;
+            return Err(Missed::Absent);
         }
         for (depth, layer) in chain.layers().iter().enumerate() {
-            let (object, index) = (layer.object(&pin)?, layer.index(va));
+            let object = layer.object(&pin).ok_or(Missed::Absent)?;
+            let index = layer.index(va);
             if object.frames().is_some() {
-                return Some(Err(FaultError::Denied));
+                return Err(Missed::Device);
             }
             let Some(pfn) = object.lookup(&pin, index) else {
                 continue;
             };
-            let page = vm.pages.get(pfn);
             if (write && depth > 0) || !object.has_index(index) {
-                return None;
+                return Err(Missed::Absent);
             }
-            let busy = page.try_soft_busy()?;
-            return still(object, index, page).then_some(Ok((pfn, busy)));
+            return held(object, index, pfn);
         }
-        None
+        Err(Missed::Absent)
     }
+}
+
+/// Why a page could not be held.
+enum Missed {
+    /// There is none that may be accessed so, or it changes at this moment: a fault brings it.
+    Absent,
+    /// It is held busy, and marked wanted.
+    Busy(&'static Page),
+    /// It is a device's frame, which has no [`Page`].
+    Device,
 }
 
 /// A page that cannot leave its object as long as this lives.
