@@ -69,14 +69,35 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// Runs the tests that are chosen.
-///
-/// # Errors
-/// A description is wrong, no test has that name, or kernel or image cannot be built.
-pub fn run(setup: &Setup, choice: &Choice) -> Result<Totals> {
-    tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
-    let mut specs = chosen(&tools::root().join(choice.dir), choice.names)?;
-    specs.iter_mut().for_each(|spec| spec.last(choice.minutes));
+/// Tests that can run at once: their kernels and images are built.
+pub struct Ready {
+    specs: Vec<Spec>,
+    shared: Shared,
+}
+
+impl Ready {
+    /// Builds what the tests that are chosen need.
+    ///
+    /// # Errors
+    /// A description is wrong, no test has that name, or kernel or image cannot be built.
+    pub fn prepare(setup: &Setup, choice: &Choice) -> Result<Self> {
+        tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
+        let mut specs = chosen(&tools::root().join(choice.dir), choice.names)?;
+        specs.iter_mut().for_each(|spec| spec.last(choice.minutes));
+        let shared = prepare(setup, &boots_of(&specs))?;
+        Ok(Self { specs, shared })
+    }
+
+    /// Runs them.
+    pub fn run(&self) -> Totals {
+        let boots = boots_of(&self.specs);
+        let step = step(format!("{} boot tests", boots.len()));
+        run_all(&self.shared, &boots, &step)
+    }
+}
+
+/// All boots of some tests.
+fn boots_of(specs: &[Spec]) -> Vec<Boot<'_>> {
     let mut boots: Vec<Boot> = specs
         .iter()
         .flat_map(|spec| spec.on.iter().map(move |on| (spec, on)))
@@ -88,9 +109,7 @@ pub fn run(setup: &Setup, choice: &Choice) -> Result<Totals> {
         .collect();
     // Small machines first, side by side: between larger ones a CPU of the host would stay idle.
     boots.sort_by_key(|boot| boot.on.host_cpus() != 1);
-    let shared = prepare(setup, &boots)?;
-    let step = step(format!("{} boot tests", boots.len()));
-    Ok(run_all(&shared, &boots, &step))
+    boots
 }
 
 fn chosen(dir: &Path, names: &[String]) -> Result<Vec<Spec>> {

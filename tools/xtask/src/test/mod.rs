@@ -8,7 +8,7 @@ mod host;
 mod miri;
 mod spec;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use machine::options::{BootTests, Design, Setup, Soak};
 
 /// Counts of tests.
@@ -44,8 +44,14 @@ impl Totals {
 /// # Errors
 /// Tests could not be run at all.
 pub fn all(setup: &Setup) -> Result<u8> {
-    let mut totals = host::run(setup.system.kernel.design.rmap)?;
-    totals.add(boot::run(setup, &boot::Choice::usual(&[]))?);
+    // A kernel's last step of building takes a minute of one CPU, and tests of the host seldom use all.
+    let (boots, totals) = std::thread::scope(|scope| {
+        let boots = scope.spawn(|| boot::Ready::prepare(setup, &boot::Choice::usual(&[])));
+        let totals = host::run(setup.system.kernel.design.rmap);
+        (boots.join(), totals)
+    });
+    let mut totals = totals?;
+    totals.add(boots.map_err(|_| anyhow!("the builder panicked"))??.run());
     totals.count(crate::diff::test(setup)?);
     Ok(totals.finish())
 }
@@ -74,7 +80,7 @@ pub fn host_only(asked: Design) -> Result<u8> {
 /// They could not be run at all.
 pub fn boot_only(asked: &BootTests) -> Result<u8> {
     let choice = boot::Choice::usual(&asked.names);
-    Ok(boot::run(&asked.setup, &choice)?.finish())
+    Ok(boot::Ready::prepare(&asked.setup, &choice)?.run().finish())
 }
 
 /// The boot tests that take too long for every day.
@@ -83,7 +89,7 @@ pub fn boot_only(asked: &BootTests) -> Result<u8> {
 /// They could not be run at all.
 pub fn soak(asked: &Soak) -> Result<u8> {
     let choice = boot::Choice::long(&asked.names, asked.minutes);
-    Ok(boot::run(&asked.setup, &choice)?.finish())
+    Ok(boot::Ready::prepare(&asked.setup, &choice)?.run().finish())
 }
 
 pub use miri::run as miri;
