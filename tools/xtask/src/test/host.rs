@@ -28,27 +28,43 @@ pub fn run(rmap: Rmap) -> Result<Totals> {
 
 fn run_default() -> Result<Totals> {
     let root = tools::root();
+    // Tests and models beside one another: the former often use one CPU, when they link or when one test is left.
+    let models = Checked::find(&root)?;
+    let (models, rest) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| models.run(&root, End::Front));
+        let rest = all_plain(&root).and_then(|mut totals| {
+            totals.add(models.run(&root, End::Back)?);
+            Ok(totals)
+        });
+        (first.join(), rest)
+    });
+    let mut totals = rest?;
+    totals.add(models.map_err(|_| anyhow!("a checker panicked"))??);
+    Ok(totals)
+}
+
+/// What no checker runs.
+fn all_plain(root: &Path) -> Result<Totals> {
     let user = root.join("user");
     let mut totals = Totals::default();
-    checks(&root, &user, &mut totals)?;
+    checks(root, &user, &mut totals)?;
     totals.add(cargo_test(
         "unit tests",
-        cargo(&root, &["test", "--no-fail-fast"]),
+        cargo(root, &["test", "--no-fail-fast"]),
     )?);
     // Apart from the others, because their locks are on the simulated machine, and those of `ksync` on threads of the host.
     totals.add(cargo_test(
         "the kernel's crates on a simulated machine",
         cargo(
-            &root,
+            root,
             &[&["test", "--no-fail-fast"], &packages(&ON_HOST)[..]].concat(),
         ),
     )?);
-    reverse_maps(&root, &mut totals)?;
+    reverse_maps(root, &mut totals)?;
     totals.add(cargo_test(
         "unit tests of the image's programs",
         cargo(&user, &["test", "--no-fail-fast"]),
     )?);
-    totals.add(all_checked(&root)?);
     Ok(totals)
 }
 
@@ -275,42 +291,46 @@ struct Models {
     tests: Vec<String>,
 }
 
-/// Tests under all model checkers: two packages at a time, one from each end of the list, so that both CPUs have work up to
-/// the end. Each checker has a folder of its own for what it builds.
-fn all_checked(root: &Path) -> Result<Totals> {
-    let mut list = VecDeque::new();
-    for checker in models::CHECKERS.into_iter().rev() {
-        let files = models::files(root, &["crates", "kernel"], checker)?;
-        list.extend(files.chunk_by(|a, b| a.0 == b.0).map(|of_one| Models {
-            checker,
-            package: of_one[0].0.clone(),
-            tests: of_one.iter().map(|(_, test)| test.clone()).collect(),
-        }));
+/// Tests under all model checkers, of a package each. Two threads take them from the two ends, so that they seldom wait for each other:
+/// each checker has a folder of its own for what it builds.
+struct Checked(Mutex<VecDeque<Models>>);
+
+/// An end of the list.
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
+impl Checked {
+    fn find(root: &Path) -> Result<Self> {
+        let mut list = VecDeque::new();
+        for checker in models::CHECKERS.into_iter().rev() {
+            let files = models::files(root, &["crates", "kernel"], checker)?;
+            list.extend(files.chunk_by(|a, b| a.0 == b.0).map(|of_one| Models {
+                checker,
+                package: of_one[0].0.clone(),
+                tests: of_one.iter().map(|(_, test)| test.clone()).collect(),
+            }));
+        }
+        Ok(Self(Mutex::new(list)))
     }
-    let list = Mutex::new(list);
-    let run = |from_front: bool| -> Result<Totals> {
+
+    /// Runs those that nobody runs, from one end on, until none is left.
+    fn run(&self, root: &Path, end: End) -> Result<Totals> {
+        let next = || {
+            let mut left = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            match end {
+                End::Front => left.pop_front(),
+                End::Back => left.pop_back(),
+            }
+        };
         let mut totals = Totals::default();
-        loop {
-            let mut left = list.lock().unwrap_or_else(PoisonError::into_inner);
-            let next = if from_front {
-                left.pop_front()
-            } else {
-                left.pop_back()
-            };
-            drop(left);
-            let Some(models) = next else {
-                return Ok(totals);
-            };
+        while let Some(models) = next() {
             totals.add(checked(root, &models)?);
         }
-    };
-    let (run, mut totals) = (&run, Totals::default());
-    std::thread::scope(|scope| {
-        for ended in [true, false].map(|front| scope.spawn(move || run(front))) {
-            totals.add(ended.join().map_err(|_| anyhow!("a checker panicked"))??);
-        }
         Ok(totals)
-    })
+    }
 }
 
 /// Tests under a model checker. Those of a package are built together, and then run one after another.
