@@ -65,7 +65,7 @@ pub use epoch_link::EpochLink;
 pub use epoch_ptr::{ArcBorrow, EpochPtr, Owner};
 pub use epoch_rc::{EpochRc, EpochWeak};
 pub use heap::{try_box, try_box_copy};
-pub use hub::{AttachError, HubRef, HubShard, HubValue, Member, NewMember, ReplaceError};
+pub use hub::{AttachError, HubRef, HubShard, HubValue, Member, NewMember, ReplaceError, Walked};
 pub use keyed_queue::{KeyedQueue, Slot, Visit, Walk};
 pub use member_slot::MemberSlot;
 pub use mutex::{Mutex, MutexGuard};

@@ -13,7 +13,7 @@ mod model;
 use std::ops::ControlFlow;
 
 use ksync::{
-    Epoch, HubRef, HubValue, Member, MemberSlot, NewMember,
+    Epoch, HubRef, HubValue, Member, MemberSlot, NewMember, Walked,
     atomic::{AtomicBool, AtomicUsize, Ordering::*},
     pin,
 };
@@ -426,4 +426,39 @@ fn of_two_members_one_is_the_last() {
     }
     model(3, run::<false>);
     model(3, run::<true>);
+}
+
+/// A walk beside the end of the members and a new one: its shard's unit is returned once, and a member that stays is seen.
+#[test]
+fn a_walk_meets_who_stays() {
+    for leaves in [1, 2] {
+        model(3, move || {
+            let epoch = Epoch::new(2);
+            let hub = new_hub::<false>(&epoch);
+            let mut members = vec![hub.attach(2).unwrap(), hub.attach(1).unwrap()];
+            let other = spawn(1, {
+                let hub = hub.clone();
+                let left = members.split_off(2 - leaves);
+                move || {
+                    drop(left);
+                    let new = hub.attach(4).unwrap();
+                    drop(hub);
+                    new
+                }
+            });
+            let mut seen = 0;
+            hub.walk(1, |walked| {
+                if let Walked::Member(n) = walked {
+                    seen |= n;
+                }
+            });
+            assert!(leaves == 2 || seen & 2 != 0, "one that stays was missed");
+            let new = other.join().unwrap();
+            drop(members);
+            assert!(!hub.is_only());
+            drop(hub);
+            assert!(new.is_sole());
+            open(new.hub());
+        });
+    }
 }

@@ -62,12 +62,12 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
 
     fn inner(&self) -> &Inner<T, M, C> {
         // SAFETY: the shard of an attached member keeps the hub alive.
-        unsafe { self.node().hub.as_ref() }
+        unsafe { self.node().links.hub.as_ref() }
     }
 
     fn shard(&self) -> &Shard<T, M, C> {
         // SAFETY: part of the hub, because it was attached.
-        unsafe { &*self.node().shard.load(Acquire) }
+        unsafe { &*self.node().links.shard.load(Acquire) }
     }
 
     /// The hub's value.
@@ -81,7 +81,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     pub fn hub_pinned<'p>(&self, _pin: &'p CpuPin) -> &'p T {
         // SAFETY: attached now, in the section; the hub is freed no earlier than a grace period after the member was
         // detached.
-        unsafe { &(*self.node().hub.as_ptr()).value }
+        unsafe { &(*self.node().links.hub.as_ptr()).value }
     }
 
     /// The member's value for the rest of the section, even if it is detached meanwhile.
@@ -102,7 +102,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
             match live.compare_exchange_weak(units, units + 1, Relaxed, Relaxed) {
                 Ok(_) => {
                     return Some(HubRef {
-                        inner: self.node().hub,
+                        inner: self.node().links.hub,
                     });
                 }
                 Err(now) => units = now,
@@ -114,7 +114,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     /// Detaches the member. If it was the last of its shard, returns the shard's reference, which the caller must end.
     pub fn detach(self) -> Option<HubRef<T, M, C>> {
         let member = core::mem::ManuallyDrop::new(self);
-        let inner = member.node().hub;
+        let inner = member.node().links.hub;
         // SAFETY: not used as a member afterwards.
         unsafe { member.leave() }.then(|| HubRef { inner })
     }
@@ -136,17 +136,17 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
 
     /// Whether both are members of one hub.
     pub fn same_hub(&self, other: &Self) -> bool {
-        self.node().hub == other.node().hub
+        self.node().links.hub == other.node().links.hub
     }
 
     /// Whether the member belongs to `hub`.
     pub fn is_of(&self, hub: &HubRef<T, M, C>) -> bool {
-        self.node().hub == hub.inner
+        self.node().links.hub == hub.inner
     }
 
     /// Attaches another member in the same shard: a scan sees both in one hold of the lock.
     pub fn attach_beside(&self, value: M) -> Result<Self, AttachError> {
-        let node = Node::new(self.node().hub, value).map_err(|_| AttachError)?;
+        let node = Node::new(self.node().links.hub, value).map_err(|_| AttachError)?;
         let node = NonNull::from(Box::leak(node));
         Node::attach(node, self.inner(), self.shard());
         Ok(Member { node })
@@ -157,7 +157,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
     /// except reads. Allocates nothing but what lets the hub grow, so the caller may hold a pin.
     pub fn attach_elsewhere(&self, new: NewMember<T, M, C>) -> Self {
         self.move_here(&pin());
-        new.join(self.node().hub)
+        new.join(self.node().links.hub)
     }
 
     /// Moves the member from the inline shard of a grown hub to this CPU's, if the latter's lock is free.
@@ -190,7 +190,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         };
         if emptied {
             // SAFETY: the inline shard's unit. The other shard's unit, which this member keeps, keeps the hub alive.
-            unsafe { Inner::put(node.hub) };
+            unsafe { Inner::put(node.links.hub) };
         }
     }
 
@@ -200,7 +200,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Member<T, M, C> {
         self,
         new: [M; N],
     ) -> Result<[Self; N], ReplaceError<T, M, C, N>> {
-        let hub = self.node().hub;
+        let hub = self.node().links.hub;
         let nodes = match new_nodes(hub, new) {
             Ok(nodes) => nodes,
             Err(new) => return Err(ReplaceError { old: self, new }),
@@ -297,7 +297,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> NewMember<T, M, C> {
 
     /// Attaches it to a hub that the caller keeps alive: in this CPU's shard, else in the inline one, which may make the hub grow.
     pub(super) fn join(mut self, hub: NonNull<Inner<T, M, C>>) -> Member<T, M, C> {
-        self.node.hub = hub;
+        self.node.links.hub = hub;
         let node = NonNull::from(Box::leak(self.node));
         // SAFETY: alive by the caller's reference.
         let inner = unsafe { hub.as_ref() };
@@ -326,7 +326,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Deref for Member<T, M,
 
 impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Drop for Member<T, M, C> {
     fn drop(&mut self) {
-        let hub = self.node().hub;
+        let hub = self.node().links.hub;
         // SAFETY: this ends the member.
         if unsafe { self.leave() } {
             // SAFETY: the shard's unit, which the operation that empties the shard returns. The hub is not used

@@ -13,6 +13,8 @@
 //! through it. Otherwise that CPU's shard would be filled and emptied, and `live` written, each time. Scans visit the
 //! inline shard first, so they find a moved member in one of the two shards, or in both.
 //!
+//! A [walk](HubRef::walk) does the same in many short holds.
+//!
 //! A hub whose value [counts](HubValue::counts) has the same shards, and the same life, but no lists: a shard has the
 //! number of its members, and attaching and detaching write no neighbour's line. Such a hub is not scanned.
 //!
@@ -30,6 +32,7 @@
 
 mod member;
 mod shard;
+mod walk;
 
 use alloc::boxed::Box;
 use core::{
@@ -39,6 +42,7 @@ use core::{
 
 pub use self::member::{Member, NewMember, ReplaceError};
 use self::shard::{Shard, Shards};
+pub use self::walk::Walked;
 use crate::{
     atomic::{AtomicUsize, Ordering::*, fence},
     class::LockClass,
@@ -118,6 +122,14 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Inner<T, M, C> {
         let grown = self.grown.load(pin).into_iter();
         let grown = grown.flat_map(|shards| shards.iter(pin));
         core::iter::once(&self.written.inline).chain(grown)
+    }
+
+    /// Shard `n`, in the order of a scan: `None` behind the last, and a CPU without a shard has none.
+    fn shard<'p>(&'p self, pin: &'p CpuPin, n: usize) -> Option<Option<&'p Shard<T, M, C>>> {
+        match n.checked_sub(1) {
+            None => Some(Some(&self.written.inline)),
+            Some(cpu) => self.grown.load(pin)?.of(pin, cpu),
+        }
     }
 
     fn grow(&self, pin: &CpuPin) -> Result<(), AttachError> {

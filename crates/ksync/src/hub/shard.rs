@@ -19,21 +19,30 @@ use crate::{
     spin::{RawSpin, RawSpinGuard},
 };
 
+/// What stands in a shard's list: the first field of a [`Node`], or the mark of a [walk](super::walk).
 #[repr(C)]
-pub(super) struct Node<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
+pub(super) struct Links<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     link: Link,
     /// Neighbours in the shard, if it lists its members; guarded by its lock.
-    next: Cell<*const Node<T, M, C>>,
-    prev: Cell<*const Node<T, M, C>>,
-    /// Const once attached.
+    pub(super) next: Cell<Place<T, M, C>>,
+    pub(super) prev: Cell<Place<T, M, C>>,
+    /// Const once attached. Dangling in a mark.
     pub(super) hub: NonNull<Inner<T, M, C>>,
-    /// The shard that it is linked into. Written under the locks of both shards.
+    /// The shard that it is linked into. Written under the locks of both shards. Null in a mark.
     pub(super) shard: AtomicPtr<Shard<T, M, C>>,
+}
+
+/// A place in a shard's list, or its end. Leads to the whole node, if it is a node's.
+pub(super) type Place<T, M, C> = *const Links<T, M, C>;
+
+#[repr(C)]
+pub(super) struct Node<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
+    pub(super) links: Links<T, M, C>,
     pub(super) value: M,
 }
 
-/// The nodes before and behind a node in its shard.
-type Neighbours<T, M, C> = (*const Node<T, M, C>, *const Node<T, M, C>);
+/// The places before and behind a node in its shard.
+type Neighbours<T, M, C> = (Place<T, M, C>, Place<T, M, C>);
 
 pub(super) struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     pub(super) lock: RawSpin,
@@ -46,7 +55,7 @@ pub(super) struct Shard<T: HubValue, M: Send + Sync + 'static, C: LockClass> {
     left: AtomicU32,
     /// The first member; or, if the shard only counts its members, twice their number plus one, which is no address of
     /// a node. Null if there are none. Written under `lock`, may be read without it.
-    head: AtomicPtr<Node<T, M, C>>,
+    pub(super) head: AtomicPtr<Links<T, M, C>>,
     class: PhantomData<C>,
 }
 
@@ -83,6 +92,16 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shards<T, M, C> {
             place.set_if_none(try_box(Padded(Shard::new())).ok()?).ok();
         }
         place.load(pin).map(|shard| &shard.0)
+    }
+
+    /// A CPU's shard, if it has one; `None` if there is no such CPU.
+    pub(super) fn of<'p>(
+        &'p self,
+        pin: &'p CpuPin,
+        cpu: usize,
+    ) -> Option<Option<&'p Shard<T, M, C>>> {
+        let place = &self.lines.get(cpu / 8)?.0[cpu % 8];
+        Some(place.load(pin).map(|shard| &shard.0))
     }
 
     pub(super) fn iter<'p>(&'p self, pin: &'p CpuPin) -> impl Iterator<Item = &'p Shard<T, M, C>> {
@@ -158,7 +177,7 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
         if let Some(members) = self.counted() {
             return members == 1;
         }
-        node.prev.get().is_null() && node.next.get().is_null()
+        node.links.prev.get().is_null() && node.links.next.get().is_null()
     }
 
     /// Takes in `node`: counts it, if the shard counts or is empty in a hub that does, or links it. The lock is held, and
@@ -166,23 +185,26 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
     pub(super) fn link(&self, node: NonNull<Node<T, M, C>>) {
         if T::MAY_COUNT {
             // SAFETY: the caller owns the node, and keeps its hub alive.
-            let value = unsafe { &node.as_ref().hub.as_ref().value };
+            let value = unsafe { &node.as_ref().links.hub.as_ref().value };
             let empty = || (self.is_empty() && value.counts()).then_some(0);
             if let Some(others) = self.counted().or_else(empty) {
                 return self.count(others + 1);
             }
         }
-        let head = self.head.load(Relaxed);
+        let (head, node) = (
+            self.head.load(Relaxed),
+            node.as_ptr().cast::<Links<T, M, C>>(),
+        );
         // SAFETY: the caller owns the unlinked node, and holds the lock for its neighbour.
         unsafe {
-            node.as_ref().prev.set(ptr::null());
-            node.as_ref().next.set(head);
+            (*node).prev.set(ptr::null());
+            (*node).next.set(head);
             if let Some(head) = head.as_ref() {
-                head.prev.set(node.as_ptr());
+                head.prev.set(node);
             }
         }
         // Relaxed: a scan that reads the head without the lock only learns whether to take the lock.
-        self.head.store(node.as_ptr(), Relaxed);
+        self.head.store(node, Relaxed);
     }
 
     /// Takes out `node`. The lock is held. Returns whether the shard is empty now.
@@ -199,6 +221,12 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
             self.count(members - 1);
             return self.is_empty();
         }
+        self.join((prev, next));
+        self.is_empty()
+    }
+
+    /// Makes two places, or ends of the list, neighbours. The lock is held.
+    pub(super) fn join(&self, (prev, next): Neighbours<T, M, C>) {
         // SAFETY: neighbours on the list are alive while the lock is held.
         unsafe {
             match prev.as_ref() {
@@ -210,7 +238,6 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
                 next.prev.set(prev);
             }
         }
-        self.is_empty()
     }
 
     /// Visits the members under the lock, until `visit` breaks; takes no lock if there are none. Visits none that are only
@@ -223,14 +250,45 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Shard<T, M, C> {
         if self.counted().is_some() {
             return ControlFlow::Continue(());
         }
-        // SAFETY: the lock is held, so that listed nodes stay alive.
-        let mut at = unsafe { self.head.load(Relaxed).as_ref() };
-        while let Some(node) = at {
-            visit(&node.value)?;
-            // SAFETY: the lock is held.
-            at = unsafe { node.next.get().as_ref() };
+        let mut at: Place<T, M, C> = self.head.load(Relaxed);
+        while !at.is_null() {
+            // SAFETY: the lock is held, so that what is listed stays alive.
+            let (value, next) = unsafe { Links::read(at) };
+            value.map_or(ControlFlow::Continue(()), &mut *visit)?;
+            at = next;
         }
         ControlFlow::Continue(())
+    }
+}
+
+impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Links<T, M, C> {
+    fn new(hub: NonNull<Inner<T, M, C>>, run: unsafe fn(*mut Link) -> Freed) -> Self {
+        Links {
+            link: Link::new(run),
+            next: Cell::new(ptr::null()),
+            prev: Cell::new(ptr::null()),
+            hub,
+            shard: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// A mark, which is no member, and is never retired.
+    pub(super) fn mark() -> Self {
+        Links::new(NonNull::dangling(), |_| Freed::All(0))
+    }
+
+    /// The member at a place, unless a mark is there, and the next place.
+    ///
+    /// # Safety
+    /// `at` is in a list, and stays alive for `'s`.
+    #[inline(always)]
+    pub(super) unsafe fn read<'s>(at: Place<T, M, C>) -> (Option<&'s M>, Place<T, M, C>) {
+        // SAFETY: as the caller says.
+        let links = unsafe { &*at };
+        let is_mark = links.hub == NonNull::dangling();
+        // SAFETY: it is the first field of a node, of which the place was made.
+        let value = (!is_mark).then(|| unsafe { &(*at.cast::<Node<T, M, C>>()).value });
+        (value, links.next.get())
     }
 }
 
@@ -243,24 +301,20 @@ impl<T: HubValue, M: Send + Sync + 'static, C: LockClass> Node<T, M, C> {
 
     /// Its neighbours. Its shard's lock is held.
     pub(super) fn neighbours(&self) -> Neighbours<T, M, C> {
-        (self.prev.get(), self.next.get())
+        (self.links.prev.get(), self.links.next.get())
     }
 
     /// A node that is not linked yet, or the value if memory is short.
     pub(super) fn new(hub: NonNull<Inner<T, M, C>>, value: M) -> Result<Box<Self>, M> {
-        let node = try_box(Node {
-            link: Link::new(Self::free),
-            next: Cell::new(ptr::null()),
-            prev: Cell::new(ptr::null()),
-            hub,
-            shard: AtomicPtr::new(ptr::null_mut()),
-            value,
-        });
+        let links = Links::new(hub, Self::free);
+        let node = try_box(Node { links, value });
         node.map_err(|node| node.value)
     }
 
     pub(super) fn belong_to(&self, shard: &Shard<T, M, C>) {
-        self.shard.store(ptr::from_ref(shard).cast_mut(), Release);
+        self.links
+            .shard
+            .store(ptr::from_ref(shard).cast_mut(), Release);
     }
 
     /// Links a new node into `shard`; the caller keeps its hub alive.

@@ -22,6 +22,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("vm-host", "device"),
     ("ksync", "reclaim"),
     ("ksync", "hubs"),
+    ("ksync", "hub_walks"),
     ("ksync", "locks"),
     ("vm", LIB),
     ("ksync", "wait"),
