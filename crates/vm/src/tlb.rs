@@ -457,10 +457,15 @@ impl ScanGather {
     /// Invalidates everything recorded on every CPU that runs the pmaps, waits for them, and frees the collected frames
     /// after a grace period.
     pub(crate) fn finish<M: Machine>(mut self, vm: &Vm<M>) {
+        self.finish_part(vm);
+    }
+
+    /// As [`finish`](ScanGather::finish). It is empty then, with the room that it had.
+    pub(crate) fn finish_part<M: Machine>(&mut self, vm: &Vm<M>) {
         if !self.what.nothing_to_flush() {
             self.flush(vm);
         }
-        self.what.finish(vm);
+        core::mem::take(&mut self.what).finish(vm);
     }
 
     fn flush<M: Machine>(&mut self, vm: &Vm<M>) {
@@ -477,6 +482,7 @@ impl ScanGather {
             pmap.lower_pending(listed);
         }
         self.what.reset();
+        (self.cpus, self.joined, self.target) = (CpuSet::EMPTY, 0, None);
     }
 }
 

@@ -51,11 +51,6 @@ impl MappedExtent {
         self.relation
     }
 
-    /// The index of an address.
-    pub(crate) fn index(&self, at: u64) -> u32 {
-        self.relation.index(at)
-    }
-
     /// The addresses at which pages `first..behind` of a file may be mapped.
     pub(crate) fn addresses(&self, first: u32, behind: u32) -> Range<u64> {
         debug_assert!(!self.relation.is_down(), "files do not grow down");

@@ -296,7 +296,7 @@ impl Object {
             // Page-table entries of private copies are removed too, and faults do not enter them again: see
             // `Space::fault`.
             let behind = old.div_ceil(PAGE_SIZE as u64).min(u64::from(u32::MAX)) as u32;
-            rmap::remove_copies(vm, self, first, rmap::mapped_end(self).min(behind));
+            rmap::remove_copies(vm, self, first, behind);
         }
         if size < old {
             self.zero_part(

@@ -107,8 +107,8 @@ impl Pmap {
         Ok(seen)
     }
 
-    /// Removes all entries of `range`, whatever they map. As the pmap is a cache, this only costs later faults.
-    /// Translations stay usable until `gather`, which has room, is finished.
+    /// Removes entries of `range`, whatever they map, from its start on, up to `most`; returns where to go on. As the pmap is
+    /// a cache, this only costs later faults. Translations stay usable until `gather`, which has room, is finished.
     ///
     /// # Errors
     /// A page's list is held: entries of it and of later pages may be left.
@@ -116,19 +116,26 @@ impl Pmap {
         self: &Arc<Pmap>,
         vm: &Vm<M>,
         range: Range<u64>,
+        most: usize,
         gather: &mut ScanGather,
-    ) -> Result<(), Blocked> {
+    ) -> Result<u64, Blocked> {
         let pin = ksync::pin();
-        let mut va = range.start;
-        while let Some(run) = self.mapped_from(vm, &pin, va, range.end) {
-            for n in 0..run.pages {
+        let (mut va, mut left) = (range.start, most);
+        while left > 0 {
+            let Some(run) = self.mapped_from(vm, &pin, va, range.end) else {
+                va = range.end;
+                break;
+            };
+            let pages = run.pages.min(left);
+            for n in 0..pages {
                 let at = run.va + (n * PAGE_SIZE) as u64;
                 self.take_out(vm, &pin, at, Sought::Any, gather)?;
             }
-            va = run.va + (run.pages * PAGE_SIZE) as u64;
+            va = run.va + (pages * PAGE_SIZE) as u64;
+            left -= pages;
         }
-        gather.flush_pending(self, &range);
-        Ok(())
+        gather.flush_pending(self, &(range.start..va));
+        Ok(va)
     }
 
     /// Clears W and D in the entry of `va` if it maps `pfn`, before the page is written out. Conditions as for

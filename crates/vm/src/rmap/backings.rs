@@ -4,6 +4,7 @@
 use core::convert::Infallible;
 use core::ops::ControlFlow;
 
+use ksync::Walked;
 use ksync::atomic::{AtomicU32, Ordering::Relaxed};
 use rust_alloc::sync::Arc;
 use smallvec::SmallVec;
@@ -153,15 +154,17 @@ impl ReverseMap for ByBacking {
         super::mappings(object)
     }
 
-    fn scan_shown(&self, object: &Object, visit: &mut impl FnMut(&MappedExtent) -> Visit) -> bool {
+    fn walk_shown(
+        &self,
+        object: &Object,
+        most: usize,
+        step: &mut impl FnMut(Walked<'_, MappedExtent>),
+    ) {
         let mut blind = self.blindness();
-        hub_of(object)
-            .scan(|extent| {
-                if blind() {
-                    return ControlFlow::Continue(());
-                }
-                visit(extent).flow()
-            })
-            .is_continue()
+        hub_of(object).walk(most, |walked| {
+            if matches!(walked, Walked::Released) || !blind() {
+                step(walked);
+            }
+        });
     }
 }

@@ -1,5 +1,6 @@
 //! A reverse map with a deliberate fault, which shows that the tests would notice one.
 
+use ksync::Walked;
 use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 use rust_alloc::sync::Arc;
 
@@ -119,7 +120,5 @@ impl<R: ReverseMap> ReverseMap for Skipping<R> {
     }
 
     // It must not repair what a scan has left out.
-    fn scan_shown(&self, _: &Object, _: &mut impl FnMut(&MappedExtent) -> Visit) -> bool {
-        true
-    }
+    fn walk_shown(&self, _: &Object, _: usize, _: &mut impl FnMut(Walked<'_, MappedExtent>)) {}
 }

@@ -9,6 +9,7 @@
 //! tests compare. `doc/vm-reverse-maps.md` lists the calls that they need.
 
 mod backings;
+mod copies;
 #[cfg(feature = "faulty-rmap")]
 mod faulty;
 mod free_bits;
@@ -23,11 +24,13 @@ mod sharers;
 use core::fmt::Debug;
 use core::ops::ControlFlow;
 
+use ksync::Walked;
 use ksync::atomic::{Ordering::SeqCst, fence};
 use rust_alloc::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::backings::ByBacking;
+pub(crate) use self::copies::remove_copies;
 pub use self::free_bits::{FreeBits, Part};
 pub(crate) use self::hold::{Held, hold, leave, leave_if, leave_run, list};
 pub(crate) use self::sharers::sharers;
@@ -117,7 +120,7 @@ pub trait ReverseMap: Send + Sync + 'static {
     /// for a page that it does not hold busy, and a removal makes it busy while it marks the page.
     const PER_PAGE: bool;
     /// Whether a scan finds entries through the extents that are attached to the object. Else only a file's hub lists them, for
-    /// [`scan_shown`](ReverseMap::scan_shown), and others count them; and no unreachable pages are swept, because the spaces
+    /// [`walk_shown`](ReverseMap::walk_shown), and others count them; and no unreachable pages are swept, because the spaces
     /// that have private memory attached are not known.
     const FINDS_EXTENTS: bool;
 
@@ -228,12 +231,15 @@ pub trait ReverseMap: Send + Sync + 'static {
     fn is_unlisted(&self, _: &Page) -> bool {
         true
     }
-    /// Calls `visit` for each mapping of a file, of its pages or of private copies of them; otherwise as
-    /// [`scan`](ReverseMap::scan).
-    fn scan_shown(&self, object: &Object, visit: &mut impl FnMut(&MappedExtent) -> Visit) -> bool {
-        hub_of(object)
-            .scan(|extent| visit(extent).flow())
-            .is_continue()
+    /// Calls `step` for each mapping of a file, of its pages or of private copies of them, and after each hold of a lock, of
+    /// `most` mappings at most. A mapping that is made meanwhile may be left out. Sleeping context, not pinned.
+    fn walk_shown(
+        &self,
+        object: &Object,
+        most: usize,
+        step: &mut impl FnMut(Walked<'_, MappedExtent>),
+    ) {
+        hub_of(object).walk(most, step);
     }
 }
 
@@ -432,54 +438,6 @@ fn mappings(object: &Object) -> usize {
         ControlFlow::Continue(())
     });
     places
-}
-
-/// One more than the highest index of a file that any mapping covers.
-pub(crate) fn mapped_end(object: &Object) -> u32 {
-    let mut end = 0;
-    let _: ControlFlow<()> = hub_of(object).scan(|extent| {
-        end = end.max(extent.index_end());
-        ControlFlow::Continue(())
-    });
-    end
-}
-
-/// Pages of each mapping that one step of [`remove_copies`] looks at.
-const COPIES: u32 = 64;
-
-/// Removes all entries at addresses where mappings cover the pages `first..behind` of a file: private copies, which the
-/// scans of the file's pages do not find. Flushed on return. A page was marked dirty when it was mapped writable.
-///
-/// A step is one pass over the mappings and one flush. Ranges in which no mapping has entries cost no step.
-pub(crate) fn remove_copies<M: Machine>(vm: &Vm<M>, object: &Object, first: u32, behind: u32) {
-    let mut at = first;
-    while at < behind {
-        let end = at.saturating_add(COPIES).min(behind);
-        let (mut gather, mut next) = (ScanGather::new(), behind);
-        gather.make_room(mappings(object));
-        let mut in_the_way = None;
-        let all = vm.rmap.scan_shown(object, &mut |extent| {
-            if !gather.has_room() {
-                return Visit::Stop;
-            }
-            let pmap = extent.pmap();
-            let removed = pmap.gather_remove_range(vm, extent.addresses(at, end), &mut gather);
-            if removed.is_err() {
-                return stop_if(removed.map(|()| Visit::Gone), &mut in_the_way);
-            }
-            let rest = extent.addresses(end, behind);
-            let found = pmap.mapped_from(vm, &ksync::pin(), rest.start, rest.end);
-            if let Some(run) = found {
-                next = next.min(extent.index(run.va));
-            }
-            Visit::Gone
-        });
-        gather.finish(vm);
-        if let Some(blocked) = in_the_way {
-            vm.rmap.wait(blocked);
-        }
-        at = if all { next } else { at };
-    }
 }
 
 /// Makes every entry of the page read-only and marks the page dirty if an entry was. Conditions as for [`remove_all`].
