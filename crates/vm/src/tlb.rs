@@ -33,7 +33,7 @@ use ksync::atomic::{
 use crate::asid::Target;
 use crate::limbo::FrameList;
 use crate::page::{PAGE_SIZE, Pfn};
-use crate::pmap::{Listed, Loss, Pmap};
+use crate::pmap::{Listed, Loss, Pmap, Pte};
 use crate::{Machine, Vm};
 
 /// Most CPUs that the sets hold.
@@ -371,7 +371,20 @@ pub(crate) struct ScanGather {
     target: Option<Target>,
     /// Addresses and frames. Belongs to no single pmap.
     what: Gather<'static>,
+    /// Leaves of 2 MiB that are to be divided when the scan holds no lock, and whether there are to be any.
+    leaves: SmallVec<[Undivided; 4]>,
+    puts_off: bool,
 }
+
+/// A leaf of 2 MiB that a scan has met, and the entry of `va` that it stands for.
+pub(crate) struct Undivided {
+    pub(crate) pmap: Arc<Pmap>,
+    pub(crate) va: u64,
+    pub(crate) pte: Pte,
+}
+
+/// Most places for pmaps, or for leaves: one MiB, or two. A scan of more passes over them again.
+const MOST: usize = 1 << 16;
 
 /// Reserves the end of the range, or a half of it, and so on down to its start, until `reserve` says that it is done.
 fn reserve_most(range: Range<usize>, mut reserve: impl FnMut(usize) -> bool) {
@@ -390,14 +403,38 @@ impl ScanGather {
             cpus: CpuSet::EMPTY,
             target: None,
             what: Gather::new(),
+            leaves: SmallVec::new(),
+            puts_off: false,
         }
+    }
+
+    /// From now on leaves of 2 MiB are [put off](ScanGather::put_off): room for so many is reserved, or as much of it as there is
+    /// memory for.
+    pub(crate) fn put_leaves_off(&mut self, leaves: usize) {
+        let least = self.leaves.capacity();
+        reserve_most(least..leaves.min(MOST), |room| {
+            self.leaves.try_reserve_exact(room).is_ok()
+        });
+        self.puts_off = true;
+    }
+
+    /// Notes a leaf of 2 MiB, so that a lock is not held while it is divided. False if leaves are divided where they are found.
+    pub(crate) fn put_off(&mut self, pmap: &Arc<Pmap>, va: u64, pte: Pte) -> bool {
+        if self.puts_off {
+            let pmap = pmap.clone();
+            self.leaves.push(Undivided { pmap, va, pte });
+        }
+        self.puts_off
+    }
+
+    /// The leaves that were put off.
+    pub(crate) fn take_leaves(&mut self) -> SmallVec<[Undivided; 4]> {
+        core::mem::take(&mut self.leaves)
     }
 
     /// Reserves room for so many pmaps, or as many as there is memory for: before the scan takes a lock. A scan that finds no room for
     /// the next begins again, so that it takes time as the square of those that there was no room for.
     pub(crate) fn make_room(&mut self, pmaps: usize) {
-        /// One MiB: a scan of more passes over them again.
-        const MOST: usize = 1 << 16;
         let least = self.changed.capacity();
         let wanted = pmaps.min(MOST);
         reserve_most(least..wanted, |room| {
@@ -405,9 +442,9 @@ impl ScanGather {
         });
     }
 
-    /// Whether a change in one more pmap can be recorded. Always true for an empty gather.
+    /// Whether a change in one more pmap can be recorded, and one more leaf put off. Always true for an empty gather.
     pub(crate) fn has_room(&self) -> bool {
-        self.changed.len() < self.changed.capacity()
+        self.changed.len() < self.changed.capacity() && self.leaves.len() < self.leaves.capacity()
     }
 
     /// Records that the entry of `va` is about to lose rights or its frame. Call *before* the change, and only if there

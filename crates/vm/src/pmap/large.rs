@@ -24,7 +24,7 @@ use super::table::{ENTRIES, Table, slot, table_base};
 use super::walk::{Leaf, alloc_table, free_table};
 use super::{Loss, Pmap};
 use crate::page::{Flags, PAGE_SHIFT, Pfn};
-use crate::rmap::{self, Blocked, Held, Map, ReverseMap, Sought};
+use crate::rmap::{self, Blocked, Held, Map, ReverseMap, Scan, Sought, Visit};
 use crate::tlb::{Gather, ScanGather};
 use crate::{Machine, NoMemory, Vm};
 
@@ -302,8 +302,9 @@ impl Pmap {
         Looked::Done
     }
 
-    /// Divides the leaf around `va`, which maps `va` to `pfn`, for a scan. Without memory removes it, and returns whether
-    /// it did: then the scan has nothing more to do. `sought` says whether the scan holds the list of `pfn`, and unlists it.
+    /// Divides the leaf around `va`, which stands for `pte` there, for a scan; the scan looks again. Without memory removes it,
+    /// or puts it off if the gather says so, and returns the scan's answer. `sought` says whether the scan holds the list of the
+    /// page, and unlists it.
     ///
     /// # Errors
     /// There is no memory, and the list of another page of the leaf is held.
@@ -313,16 +314,19 @@ impl Pmap {
         vm: &Vm<M>,
         pin: &CpuPin,
         va: u64,
-        (pfn, sought): (Pfn, Sought),
+        (pte, sought): (Pte, Sought),
         gather: &mut ScanGather,
-    ) -> Result<bool, Blocked> {
+    ) -> Result<Option<(Scan, Visit)>, Blocked> {
+        if gather.put_off(self, va, pte) {
+            return Ok(Some((Scan::Absent, Visit::Keep)));
+        }
         if self.demote(vm, pin, va).is_ok() {
-            return Ok(false);
+            return Ok(None);
         }
         let span = span_of(va);
         let mut listed = false;
         let taken = self.take_large(vm, pin, va, sought.held(), |leaf| {
-            if leaf.piece(slot(va, 1)).pfn() != pfn {
+            if leaf.piece(slot(va, 1)).pfn() != pte.pfn() {
                 return false;
             }
             if !listed {
@@ -333,14 +337,28 @@ impl Pmap {
             true
         });
         let Some(taken) = taken? else {
-            return Ok(false);
+            return Ok(None);
         };
         // Where a promotion has not flushed yet, one address is not enough for the neighbours.
         gather.flush_pending(self, &span);
         if taken.emptied {
             gather.free_list_later(vm, self.prune(vm, pin, span.start, 3));
         }
-        Ok(true)
+        Ok(Some((Scan::Found(pte), Visit::Gone)))
+    }
+
+    /// Divides the leaf around `va` for a scan that has [put it off](ScanGather::put_off), and holds no lock now, nor its page's
+    /// list. Returns whether it was removed instead.
+    pub(crate) fn divide_unlocked<M: Machine>(
+        self: &Arc<Pmap>,
+        vm: &Vm<M>,
+        va: u64,
+        pte: Pte,
+    ) -> bool {
+        let (sought, mut gather) = (Sought::Held(pte.pfn()), ScanGather::new());
+        let divided = self.divide_for_scan(vm, &ksync::pin(), va, (pte, sought), &mut gather);
+        gather.finish(vm);
+        divided.is_ok_and(|removed| removed.is_some())
     }
 
     /// Takes the leaf of 2 MiB around `va` out, unless something else is there by now, or `prepare` refuses. `prepare` is

@@ -215,7 +215,8 @@ impl Pmap {
     /// so in the pmap's list until the gather is finished: a removal of the range that finds the entry gone must not return
     /// while a CPU can still use it.
     ///
-    /// A leaf of 2 MiB is divided if `change` would change the entry, or removed if there is no memory for a table.
+    /// A leaf of 2 MiB is divided if `change` would change the entry, or removed if there is no memory for a table; or the gather
+    /// [puts it off](ScanGather::put_off), and the answer is `Absent`.
     ///
     /// # Errors
     /// The list of a page that is not the caller's is held.
@@ -255,8 +256,8 @@ impl Pmap {
                 return Ok((Scan::Found(pte), Visit::Keep));
             }
             let Some(table) = table else {
-                if self.divide_for_scan(vm, pin, va, (pte.pfn(), sought), gather)? {
-                    return Ok((Scan::Found(pte), Visit::Gone));
+                if let Some(answer) = self.divide_for_scan(vm, pin, va, (pte, sought), gather)? {
+                    return Ok(answer);
                 }
                 continue;
             };

@@ -346,7 +346,8 @@ fn remove_each<'a, M: Machine>(
     );
     // Only the flags of pages that the scan looked for: a page without MAPPED at its beginning may have been mapped
     // since.
-    for page in scanned {
+    done.removed += scanned.leaves;
+    for page in scanned.pages {
         debug_assert!(
             vm.rmap.is_unlisted(page),
             "a page has entries after their removal"
@@ -357,11 +358,53 @@ fn remove_each<'a, M: Machine>(
     done
 }
 
+/// Passes of a scan after which it divides leaves of 2 MiB where it finds them. It needs three where there is memory, unless a
+/// program makes leaves again as fast as they are divided.
+const PUT_OFF: usize = 16;
+
+/// What a scan has done.
+struct Scanned<'a> {
+    /// The pages that were scanned for: those with MAPPED.
+    pages: SmallVec<[&'a Page; 32]>,
+    /// Leaves of 2 MiB that were removed because they could not be divided.
+    leaves: usize,
+}
+
+/// Those of the pages, which the caller holds hard-busy, that may be mapped.
+fn mapped_of<'a>(pages: impl Iterator<Item = &'a Page>) -> SmallVec<[&'a Page; 32]> {
+    // In every design: MAPPED is read without a list, and a fault sets it between two looks at the busy state (`mark_held`).
+    fence(SeqCst);
+    pages
+        .filter(|page| {
+            debug_assert!(page.is_hard_busy());
+            page.has(Flags::MAPPED)
+        })
+        .collect()
+}
+
+/// What a pass of a scan gathers, with room for the places of these pages, or for a few, and for as many leaves that are put
+/// off, if there were some in the pass before.
+fn gather_for<M: Machine>(
+    vm: &Vm<M>,
+    pages: Option<(&Object, &SmallVec<[&Page; 32]>)>,
+    passes: usize,
+) -> ScanGather {
+    let mut gather = ScanGather::new();
+    let places = pages.map_or(0, |(object, pages)| vm.rmap.places(object, pages));
+    gather.make_room(places);
+    if passes < PUT_OFF {
+        gather.put_leaves_off(if passes == 0 { 0 } else { places });
+    }
+    gather
+}
+
 /// Visits every address at which the pages, which the caller holds hard-busy, may be mapped, and flushes once, when no
 /// lock is held. If there is no room to record another pmap, or `visit` meets another page's list held, it flushes and
 /// begins again: `visit` then finds the first addresses already changed, and the scan gets further. With `shared`, for a
-/// visitor that hardly ever takes an entry out, beside other such scans, until one must go. Returns the pages that were
-/// scanned for: those with MAPPED.
+/// visitor that hardly ever takes an entry out, beside other such scans, until one must go.
+///
+/// Where the scan holds a hub's spin locks, leaves of 2 MiB are divided after the pass, with no lock held, and the scan
+/// begins again: a division makes a table and writes its 512 entries, and an object may have a leaf in every space.
 fn scan_mapped<'a, M: Machine>(
     vm: &Vm<M>,
     object: &Object,
@@ -373,23 +416,13 @@ fn scan_mapped<'a, M: Machine>(
         &Arc<Pmap>,
         u64,
     ) -> Result<Visit, Blocked>,
-) -> SmallVec<[&'a Page; 32]> {
-    // In every design: MAPPED is read without a list, and a fault sets it between two looks at the busy state (`mark_held`).
-    fence(SeqCst);
-    let mut mapped: SmallVec<[&Page; 32]> = SmallVec::new();
-    mapped.extend(pages.filter(|page| {
-        debug_assert!(page.is_hard_busy());
-        page.has(Flags::MAPPED)
-    }));
-    if mapped.is_empty() {
-        return mapped;
-    }
-    let mut many = mapped.iter().any(|page| page.has(Flags::MULTI));
-    loop {
-        let mut gather = ScanGather::new();
-        if many {
-            gather.make_room(vm.rmap.places(object, &mapped));
-        }
+) -> Scanned<'a> {
+    let mapped = mapped_of(pages);
+    let (mut many, mut leaves) = (mapped.iter().any(|page| page.has(Flags::MULTI)), 0);
+    let mut passes = if Map::PER_PAGE { PUT_OFF } else { 0 };
+    let mut all = mapped.is_empty();
+    while !all {
+        let mut gather = gather_for(vm, many.then_some((object, &mapped)), passes);
         let mut in_the_way = None;
         let mut visitor = |n: usize, pmap: &Arc<Pmap>, va: u64| {
             if !gather.has_room() {
@@ -404,21 +437,28 @@ fn scan_mapped<'a, M: Machine>(
             let visited = visit(&mut gather, (mapped[n], pfn, sought), pmap, va);
             stop_if(visited, &mut in_the_way)
         };
-        let all = if shared {
+        all = if shared {
             vm.rmap.scan_shared(object, &mapped, &mut visitor)
         } else {
             vm.rmap.scan(object, &mapped, &mut visitor)
         };
+        many |= !all && in_the_way.is_none();
+        let undivided = gather.take_leaves();
         gather.finish(vm);
-        match in_the_way {
-            _ if all => return mapped,
-            Some(blocked) => {
-                // Perhaps because this scan shares the list with itself: the next one does not.
-                shared = false;
-                vm.rmap.wait(blocked);
-            }
-            None => many = true,
+        if let Some(blocked) = in_the_way {
+            // Perhaps because this scan shares the list with itself: the next one does not.
+            shared = false;
+            vm.rmap.wait(blocked);
         }
+        all &= undivided.is_empty();
+        passes += 1;
+        for leaf in undivided {
+            leaves += usize::from(leaf.pmap.divide_unlocked(vm, leaf.va, leaf.pte));
+        }
+    }
+    Scanned {
+        pages: mapped,
+        leaves,
     }
 }
 
