@@ -26,6 +26,8 @@ pub struct Tuning {
     pub hard_depth: usize,
     /// Checks made in one slice of a sweep, with the maps' locks held: pages times attachments.
     pub sweep_looks: usize,
+    /// Slices of an object's sweep in one round of the background work, at least one. The next round goes on.
+    pub sweep_slices: usize,
     /// Whether one fault fills a leaf of 2 MiB, where superpages are wanted and memory suffices.
     pub fill_leaves: bool,
 }
@@ -41,6 +43,7 @@ impl Tuning {
         copy_depth: 12,
         hard_depth: 16,
         sweep_looks: 512,
+        sweep_slices: 128,
         fill_leaves: true,
     };
 
@@ -54,6 +57,7 @@ impl Tuning {
         copy_depth: 4,
         hard_depth: 6,
         sweep_looks: 2,
+        sweep_slices: 8,
         fill_leaves: true,
     };
 }

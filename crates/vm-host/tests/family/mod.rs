@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use vm::MapProt;
-use vm::Vm;
 use vm::page::State;
 use vm::space::MapArgs;
+use vm::{MapProt, Tuning, Vm};
 use vm_host::Sim;
 use vm_host::program::{Program, check_frames};
 
@@ -21,7 +20,13 @@ pub struct Lab {
 
 impl Lab {
     pub fn new() -> Lab {
-        let vm = Arc::new(Sim::new(8192, 2, 1).into_vm());
+        Lab::tuned(Tuning::DEFAULT)
+    }
+
+    pub fn tuned(tuning: Tuning) -> Lab {
+        let mut vm = Sim::new(8192, 2, 1).into_vm();
+        vm.tune(tuning);
+        let vm = Arc::new(vm);
         let free = vm.alloc.free_pages();
         Lab { vm, free }
     }
@@ -46,6 +51,11 @@ impl Lab {
     pub fn pages(&self) -> u64 {
         self.vm.tend();
         self.vm.tend();
+        self.pages_now()
+    }
+
+    /// Number of pages of private memory.
+    pub fn pages_now(&self) -> u64 {
         self.vm.epoch.drain();
         self.vm.drain_limbo();
         let mut pages = 0;

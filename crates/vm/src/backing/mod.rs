@@ -22,7 +22,7 @@ use smallvec::{SmallVec, smallvec};
 
 pub use self::relation::Relation;
 use crate::alloc::NoMemory;
-use crate::object::{Attachment, Next, Object, ObjectRef, Remainder, Swept};
+use crate::object::{Attachment, Next, Object, ObjectRef, Progress, Remainder, Swept};
 use crate::page::PAGE_SIZE;
 use crate::pmap::{Pmap, USER_END};
 use crate::{Machine, Vm};
@@ -550,6 +550,23 @@ impl Backing {
         if let Some(object) = self.object(&ksync::pin()) {
             object.set_swept(how);
         }
+    }
+
+    /// How far the sweep of the object has come in earlier rounds.
+    pub(crate) fn sweep_progress(&self) -> Progress {
+        let pin = ksync::pin();
+        self.object(&pin)
+            .map_or(Progress::default(), |object| object.rest.get())
+    }
+
+    /// Leaves the rest of a sweep to another round, unless the layer is detached. Returns whether the object has been marked
+    /// since that sweep began, or is to be swept on.
+    pub(crate) fn leave_sweep(&self, progress: Progress) -> bool {
+        let pin = ksync::pin();
+        self.object(&pin).is_some_and(|object| {
+            object.rest.set(progress);
+            object.is_to_be_swept()
+        })
     }
 
     /// Takes the name of the object's sweeper away, before its attachments are looked at; unless the layer is detached.

@@ -37,7 +37,7 @@ pub(crate) use self::node::{Settled, Slot};
 pub use self::quota::{InUse, Quota};
 pub(crate) use self::slots::Next;
 use self::slots::Slots;
-pub(crate) use self::swept::Swept;
+pub(crate) use self::swept::{Progress, Swept};
 pub use self::watch::Watch;
 use crate::alloc::{Blocks, NoMemory, Rights};
 use crate::page::{Flags, HardBusy, PAGE_SHIFT, PAGE_SIZE, Page, Pfn, State, Wanted, zero_frame};
@@ -87,6 +87,8 @@ pub struct Object {
     limit: AtomicU64,
     /// Whether pages of private memory may be unreachable.
     swept: swept::Mark,
+    /// What a sweep has left to the next round.
+    pub(crate) rest: swept::Rest,
     slots: Slots,
     /// Serialises changes of size and removals of ranges.
     lock: Mutex<(), ObjectLock>,
@@ -121,6 +123,7 @@ impl Object {
                 Kind::Device(frames) => frames.bytes(),
             }),
             swept: swept::Mark::whole(),
+            rest: swept::Rest::default(),
             slots: Slots::new(),
             lock: Mutex::new(()),
             tag: Once::new(),
@@ -489,6 +492,11 @@ impl Object {
     #[inline(always)]
     pub(crate) fn is_swept(&self, how: Swept) -> bool {
         self.swept.is(how)
+    }
+
+    /// Whether a sweep is to begin, or to go on.
+    pub(crate) fn is_to_be_swept(&self) -> bool {
+        self.is_swept(Swept::No) || !self.rest.is_none()
     }
 
     /// Sets the mark, which then names nobody. A full barrier if that changes the state.

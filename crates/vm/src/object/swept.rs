@@ -9,7 +9,7 @@
 //! there before. So of the ends of attachments between two sweeps the first looks for a space that remains, and those of
 //! spaces that were named.
 
-use ksync::atomic::{AtomicUsize, Ordering::Relaxed};
+use ksync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use rust_alloc::sync::Arc;
 
 /// Whether pages of private memory may be unreachable. See `space/sweep.rs`.
@@ -113,5 +113,50 @@ impl Mark {
     /// Names a sweeper. The lock of a shard that has an attachment of its is held. A full barrier.
     pub(super) fn name(&self, sweeper: Name) {
         self.put(sweeper.0 | Swept::No as usize);
+    }
+}
+
+/// How far the sweep of an object has come.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Progress {
+    /// The index at which the next slice begins.
+    pub(crate) from: u32,
+    /// For some page it could not be decided whether a mapping reaches it.
+    pub(crate) unclear: bool,
+    /// Another space had the object attached during one of its slices.
+    pub(crate) shared: bool,
+}
+
+/// The progress of a sweep that another round is to go on with, if there is one: its index, and a bit; 0 for none. That the object
+/// was shared is not part of it: where it is not any more, the end of the other attachment has set the mark. Atomic; accessed
+/// by the thread that tends alone, of which there is one.
+#[derive(Default)]
+pub(crate) struct Rest(AtomicU64);
+
+const UNCLEAR: u64 = 1 << 32;
+
+impl Rest {
+    pub(super) fn is_none(&self) -> bool {
+        self.0.load(Relaxed) == 0
+    }
+
+    /// The progress; that of a sweep that has not begun, if there is none.
+    pub(crate) fn get(&self) -> Progress {
+        let word = self.0.load(Relaxed);
+        Progress {
+            from: word as u32,
+            unclear: word & UNCLEAR != 0,
+            shared: false,
+        }
+    }
+
+    /// Sets it. That of a sweep that has not begun is none.
+    pub(crate) fn set(&self, progress: Progress) {
+        let unclear = if progress.unclear { UNCLEAR } else { 0 };
+        let word = match progress.from {
+            0 => 0,
+            from => u64::from(from) | unclear,
+        };
+        self.0.store(word, Relaxed);
     }
 }

@@ -121,8 +121,8 @@ impl<M: Machine> Vm<M> {
         *first = Some(pmap.clone());
     }
 
-    /// Does the work of the spaces that were queued before the call: frees private memory that no mapping reaches any
-    /// more. Sleeping context; preemptible. To be called about twice a second.
+    /// Does the work of the spaces that were queued before the call, a round of each: frees private memory that no mapping
+    /// reaches any more. Where an object takes more than a round, its space is queued again. Sleeping context; preemptible. To be called about twice a second.
     pub fn tend(&self) {
         (0..self.machine.ncpus()).for_each(|cpu| self.tend_of(cpu));
     }

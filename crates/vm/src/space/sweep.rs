@@ -3,7 +3,8 @@
 //! Guarantee: a page of private memory that became unreachable (unmapped while its object has another attachment, or
 //! shadowed in every chain that contains its object) is free after the second following [`Vm::tend`], provided that the
 //! object has at most [`ATTACHMENTS`] attachments, in no more than [`SPACES`] other spaces, none of which is being
-//! changed all the time. No page is freed that a mapping reaches.
+//! changed all the time; and that a round, of so many [slices](crate::Tuning::sweep_slices), gets to its end: else it is free
+//! after as many more as that takes. No page is freed that a mapping reaches.
 //!
 //! There is a sweep only where the reverse map [finds extents](crate::rmap::ReverseMap::FINDS_EXTENTS). Elsewhere nothing
 //! is marked or queued, and such pages stay until the last attachment of their object ends.
@@ -29,7 +30,7 @@ use super::edit::Locked;
 use crate::backing::{Backing, Chain, Layers, MappedExtent, Relation};
 use crate::limbo::FrameList;
 use crate::map::MapEntry;
-use crate::object::{Next, Object, Swept};
+use crate::object::{Next, Object, Progress, Swept};
 use crate::page::hub_of;
 use crate::pmap::USER_END;
 use crate::{Machine, Vm};
@@ -52,17 +53,6 @@ enum Slice {
     Later,
     /// Too many spaces or attachments share the object for a sweep. The end of an attachment queues a space again.
     Never,
-}
-
-/// Progress of a sweep.
-#[derive(Default)]
-struct State {
-    /// The index at which the next slice begins.
-    from: u32,
-    /// For some page it could not be decided whether a mapping reaches it.
-    unclear: bool,
-    /// Another space had the object attached during one of its slices.
-    shared: bool,
 }
 
 /// Whether a page is visible through one attachment.
@@ -150,31 +140,39 @@ impl Space {
         }
     }
 
-    /// Sweeps one object, in slices; no lock is held between two slices. Returns whether the object must be swept
-    /// again.
+    /// Sweeps one object, in slices; no lock is held between two slices. After so many slices the rest is left to the next
+    /// round. Returns whether the object must be swept again, or on.
     fn sweep_layer<M: Machine>(&self, vm: &Vm<M>, layer: &Arc<Backing>) -> bool {
-        let mut state = State::default();
+        let mut state = layer.sweep_progress();
         layer.forget_sweeper();
-        loop {
-            let again = match self.sweep_slice(vm, layer, &mut state) {
-                Slice::More(next) => {
-                    state.from = next;
-                    continue;
+        for _ in 0..vm.tuning.sweep_slices.max(1) {
+            match self.sweep_slice(vm, layer, &mut state) {
+                Slice::More(next) => state.from = next,
+                Slice::Done => {
+                    if state.unclear {
+                        layer.set_swept(Swept::No);
+                    }
+                    // If it went over several rounds, a mark set meanwhile has queued this space for the next of them only.
+                    return layer.leave_sweep(Progress::default());
                 }
-                Slice::Done => state.unclear,
-                Slice::Later => true,
-                Slice::Never => false,
-            };
-            if again {
-                layer.set_swept(Swept::No);
+                Slice::Later => {
+                    if state.from == 0 {
+                        layer.set_swept(Swept::No);
+                    }
+                    break;
+                }
+                Slice::Never => {
+                    layer.leave_sweep(state);
+                    return false;
+                }
             }
-            return again;
         }
+        layer.leave_sweep(state)
     }
 
     /// Sweeps some pages under the map locks of all spaces that have the layer's object attached: this one's, and those of
     /// others by `try_lock`.
-    fn sweep_slice<M: Machine>(&self, vm: &Vm<M>, layer: &Backing, state: &mut State) -> Slice {
+    fn sweep_slice<M: Machine>(&self, vm: &Vm<M>, layer: &Backing, state: &mut Progress) -> Slice {
         let _own = self.lock();
         let (mut others, mut locked, mut views) = (Vec::new(), Vec::new(), Vec::new());
         let attachments = match self.find_others(layer, &mut others) {
@@ -284,10 +282,10 @@ impl Space {
     }
 }
 
-/// The identity of the layer's object if that is to be swept, and is not among those that were.
+/// The identity of the layer's object if that is to be swept, or on, and is not among those that were.
 fn unswept(pin: &CpuPin, layer: &Backing, swept: &[usize]) -> Option<usize> {
     let object = layer.object(pin)?;
-    let due = object.is_swept(Swept::No) && !swept.contains(&object.identity());
+    let due = object.is_to_be_swept() && !swept.contains(&object.identity());
     due.then(|| object.identity())
 }
 
@@ -296,7 +294,7 @@ fn sweep_pages<M: Machine>(
     vm: &Vm<M>,
     layer: &Backing,
     views: &mut [View<'_>],
-    state: &mut State,
+    state: &mut Progress,
 ) -> Slice {
     let (mut at, mut gone) = (Some(state.from), FrameList::EMPTY);
     for _ in 0..(vm.tuning.sweep_looks / views.len().max(1)).max(1) {
