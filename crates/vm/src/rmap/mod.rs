@@ -36,7 +36,7 @@ pub(crate) use self::hold::{Held, hold, leave, leave_if, leave_run, list};
 pub(crate) use self::sharers::sharers;
 use crate::alloc::NoMemory;
 use crate::backing::MappedExtent;
-use crate::object::Object;
+use crate::object::{Kind, Object};
 use crate::page::{Flags, HardBusy, Page, PageArray, Pfn, hub_of};
 use crate::pmap::{Pmap, Pte};
 use crate::tlb::ScanGather;
@@ -444,6 +444,7 @@ fn scan_mapped<'a, M: Machine>(
         };
         many |= !all && in_the_way.is_none();
         let undivided = gather.take_leaves();
+        join_removals(vm, object, &mapped, &mut gather);
         gather.finish(vm);
         if let Some(blocked) = in_the_way {
             // Perhaps because this scan shares the list with itself: the next one does not.
@@ -460,6 +461,38 @@ fn scan_mapped<'a, M: Machine>(
         pages: mapped,
         leaves,
     }
+}
+
+/// Mappings of a file that are looked at in one hold of a lock.
+const MAPPINGS: usize = 32;
+
+/// Where entries are listed, a removal unlists an entry before its flush, and a scan that comes between the two does not meet the
+/// entry. So after the lists it looks at each mapping of a file, which is attached until that flush is over, for flushes that are due
+/// where the pages may have been mapped, and makes them. Without that a frame could be used again while a CPU still writes to it.
+/// Pages of memory that is no file are freed after the last attachment, and so after all flushes.
+fn join_removals<M: Machine>(
+    vm: &Vm<M>,
+    object: &Object,
+    pages: &[&Page],
+    gather: &mut ScanGather,
+) {
+    if Map::FINDS_EXTENTS || object.kind() != Kind::File {
+        return;
+    }
+    let indexes = || pages.iter().map(|page| page.index());
+    let (first, last) = (indexes().min(), indexes().max());
+    let behind = last.map(|last| last.saturating_add(1));
+    let Some((first, behind)) = first.zip(behind) else {
+        return;
+    };
+    vm.rmap.walk_shown(object, MAPPINGS, &mut |walked| {
+        if let Walked::Member(extent) = walked {
+            let range = extent.addresses(first, behind);
+            if !range.is_empty() {
+                gather.flush_pending(extent.pmap(), &range);
+            }
+        }
+    });
 }
 
 /// The answer of a visitor, which stops if it is blocked, and remembers by what.
