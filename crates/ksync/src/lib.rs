@@ -75,7 +75,7 @@ pub use percpu_ref::PerCpuRef;
 pub use platform::{Parker, Platform};
 pub use rc_table::{NoRoom, RcTable, RcTableGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
-pub use shim::{atomic, fence_after_rmw, fence_between_loads, may_switch};
+pub use shim::{Watch, atomic, fence_after_rmw, fence_between_loads, may_switch};
 pub use spin::{IrqSpin, IrqSpinGuard, RawSpin, RawSpinGuard, Spin, SpinGuard};
 pub use tally::Tally;
 pub use wait::{Cause, MOST_LISTENERS, Registration, Round, Run, RunState, Sleepers, WaitQueue};

@@ -124,6 +124,43 @@ impl<T> DataCell<T> {
     }
 }
 
+/// Stands for plain words that something guards, where these cannot be in a [`DataCell`]: under loom each access that is told of
+/// is checked against all others for ordering. Nothing otherwise.
+pub struct Watch(#[cfg(loom)] loom::cell::UnsafeCell<()>);
+
+impl Watch {
+    const_fn! {
+        /// Nothing was accessed yet.
+        pub fn new() -> Self {
+            Self(#[cfg(loom)] loom::cell::UnsafeCell::new(()))
+        }
+    }
+
+    /// The caller only reads the words.
+    #[inline(always)]
+    pub fn reads(&self) {
+        #[cfg(loom)]
+        self.0.with(|_| ());
+    }
+
+    /// The caller may change the words.
+    #[inline(always)]
+    pub fn writes(&self) {
+        #[cfg(loom)]
+        self.0.with_mut(|_| ());
+    }
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// SAFETY: there is nothing in it.
+#[cfg(loom)]
+unsafe impl Sync for Watch {}
+
 /// A full fence directly after a read-modify-write. On x86-64 this is no instruction, because each locked instruction
 /// is a full fence; only the compiler must not reorder.
 #[inline(always)]

@@ -304,7 +304,8 @@ fn tables_are_dropped_beside_faults_scans_and_each_other() {
         world.space.drop_tables(&world.lab.vm);
     };
     let scan: Act = |world| {
-        if let Some(pfn) = world.file.lookup(&ksync::pin(), 0) {
+        let found = world.file.lookup(&ksync::pin(), 0);
+        if let Some(pfn) = found {
             world.lab.vm.chaos_scan(pfn);
         }
     };

@@ -12,7 +12,7 @@ use vm::page::{Flags, HardBusy, Page};
 use vm::pmap::Entered;
 use vm::space::Source;
 use vm::{Gather, Pfn, Prot, Pte, Rights, rmap};
-use vm_host::explore::{AT, Act, ELSEWHERE, PAGE, World, at_once, explore};
+use vm_host::explore::{AT, Act, ELSEWHERE, PAGE, World, at_once};
 use vm_host::ticket;
 
 loom::lazy_static! {
@@ -356,6 +356,7 @@ fn protection_that_is_pushed_down_protects_throughout() {
 
 /// Between the protection of the whole space and its flush, a fault pushes it down.
 #[test]
+#[cfg_attr(feature = "pv-stock", ignore = "a fault in a pinned hook")]
 fn a_scan_that_finds_an_entry_protected_finds_that_its_flush_is_due_or_over() {
     let protect: Act = |world| {
         both_writable(world);
@@ -459,6 +460,7 @@ fn a_scan_that_finds_an_entry_as_it_is_to_be_finds_that_its_flush_is_due_or_over
 
 /// Between a removal and its flush a neighbour's fault claims the slot and withdraws the claim.
 #[test]
+#[cfg(not(feature = "listed"))]
 fn a_scan_that_finds_a_claim_finds_that_the_flush_before_it_is_due_or_over() {
     let prepare: Act = |world| {
         world.shared();
@@ -495,7 +497,7 @@ fn a_scan_that_finds_a_claim_finds_that_the_flush_before_it_is_due_or_over() {
         rmap::remove_all(&world.lab.vm, &world.file, 0, pfn);
         is_flushed();
     };
-    explore(1, None, prepare, removes, scan, stop);
+    vm_host::explore::explore(1, None, prepare, removes, scan, stop);
 }
 
 /// An insertion takes its page back, and the frame is used elsewhere. At no moment did the page belong to the object

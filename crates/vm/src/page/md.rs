@@ -49,8 +49,8 @@ impl TablePart {
 }
 
 /// The list of a page's entries. All of it is guarded by the list's lock; as a model checker sees that lock, it need not see
-/// these. All zeros are an empty list, and so is what any other use of the frame leaves behind: the first word of a free
-/// frame is 0, and the others count only if it is not.
+/// these, but loom checks that the lock orders the accesses. All zeros are an empty list, and so is what any other use of the
+/// frame leaves behind: the first word of a free frame is 0, and the others count only if it is not.
 #[cfg(feature = "pv")]
 #[repr(C)]
 #[derive(Default)]
@@ -64,6 +64,8 @@ pub struct ListPart {
     count: plain::AtomicU32,
     /// Changes with the list, for a design that drops the lock and looks again.
     generation: plain::AtomicU32,
+    /// Of all this.
+    pub(crate) watch: ksync::Watch,
 }
 
 #[cfg(feature = "pv")]
@@ -94,6 +96,7 @@ impl ListPart {
 
     /// Notes that the list was changed.
     pub(crate) fn note_change(&self) {
+        self.watch.writes();
         if cfg!(feature = "pv-stock") {
             let before = self.generation.load(Relaxed);
             self.generation.store(before.wrapping_add(1), Relaxed);
@@ -103,6 +106,7 @@ impl ListPart {
     /// A number that is another one when the list has changed.
     #[cfg(feature = "pv-stock")]
     pub(crate) fn generation(&self) -> u32 {
+        self.watch.reads();
         self.generation.load(Relaxed)
     }
 }

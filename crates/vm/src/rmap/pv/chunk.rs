@@ -6,28 +6,41 @@
 //!
 //! A link is a frame number and a place in that frame, so that an entry with two links, an address and a page has 24 bytes.
 //!
-//! All fields are plain atomics under a model checker, too: they are guarded by locks that it sees, or order nothing. It may switch threads
-//! between accesses to them where `ksync::may_switch` is called.
+//! Under shuttle all fields are plain atomics, too: they are guarded by locks that it sees, or order nothing. It may switch threads
+//! between accesses to them where `ksync::may_switch` is called. Under loom, whose atomics are larger, chunks lie beside the frames; it sees
+//! the bits, and an entry's page, which are read without a lock, and checks that the other accesses are in an order that the locks establish.
 
-use core::mem::{ManuallyDrop, size_of};
+#[cfg(loom)]
+use core::cell::OnceCell;
+use core::mem::ManuallyDrop;
+#[cfg(not(loom))]
+use core::mem::size_of;
 use core::ptr;
-use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
-};
+#[cfg(not(loom))]
+use core::sync::atomic::AtomicU32 as PageWord;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use ksync::Watch;
+#[cfg(loom)]
+use ksync::atomic::AtomicU32 as PageWord;
+use ksync::atomic::AtomicUsize;
+#[cfg(loom)]
+use rust_alloc::boxed::Box;
 use rust_alloc::sync::Arc;
 
 use super::pmaps::Pmaps;
 use crate::alloc::{NoMemory, Rights};
-use crate::page::{Flags, PAGE_SIZE, Pfn, State, zero_frame};
+use crate::page::{Flags, Pfn, State};
+#[cfg(not(loom))]
+use crate::page::{PAGE_SIZE, zero_frame};
 use crate::pmap::Pmap;
 use crate::rmap::{FreeBits, Part};
 use crate::{Machine, Vm};
 
-/// Entries of a chunk; few in models of schedules, so that they get full there.
-pub(super) const ENTRIES: usize = if cfg!(shuttle) { 16 } else { 168 };
+/// Entries of a chunk; few in models, so that they get full there.
+pub(super) const ENTRIES: usize = if cfg!(any(loom, shuttle)) { 16 } else { 168 };
 /// Entries that there is room for.
-const ROOM: usize = 168;
+const ROOM: usize = if cfg!(loom) { ENTRIES } else { 168 };
 /// Words of bits of a chunk.
 const WORDS: usize = ROOM.div_ceil(64);
 
@@ -40,6 +53,7 @@ pub(super) struct Place {
 
 /// One address at which a page is mapped. Memory of zeros is an entry that is not listed.
 #[repr(C)]
+#[cfg_attr(loom, derive(Default))]
 pub(super) struct Entry {
     /// The next and the previous entry of the page's list: the number of the chunk's frame plus one, 0 for none; and the
     /// number in the chunk. Guarded by the list.
@@ -47,18 +61,22 @@ pub(super) struct Entry {
     prev: AtomicU32,
     /// Frame of the page whose list it is in, plus one; 0 for none. Changed under that list's lock; readers without it must
     /// look again under it.
-    page: AtomicU32,
+    page: PageWord,
     next_slot: AtomicU8,
     prev_slot: AtomicU8,
     /// The address. Guarded by the list.
     va: AtomicU64,
+    /// Of what the list guards.
+    watch: Watch,
 }
 
 /// See the module.
 #[repr(C)]
+#[cfg_attr(loom, derive(Default))]
 pub(super) struct Chunk {
-    /// The pmap. Constant.
+    /// The pmap. Constant while the frame is a chunk.
     pmap: AtomicPtr<Pmap>,
+    watch: Watch,
     /// A bit for each free entry.
     free: FreeBits<WORDS>,
     /// The next chunk of the pmap: its frame plus one, 0 for none. Guarded by the lock of the pmap's chunks.
@@ -71,7 +89,7 @@ pub(super) struct Chunk {
     entries: [Entry; ROOM],
 }
 
-// loom's atomics are larger; its models have no chunks.
+// loom's atomics are larger.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Entry>() == 24 && size_of::<Chunk>() == PAGE_SIZE);
 
@@ -129,26 +147,37 @@ pub(super) fn write_place(chunk: &AtomicU32, slot: &AtomicU8, place: Option<Plac
 
 impl Entry {
     pub(super) fn next(&self) -> Option<Place> {
+        self.watch.reads();
         read_place(&self.next, &self.next_slot)
     }
 
     pub(super) fn prev(&self) -> Option<Place> {
+        self.watch.reads();
         read_place(&self.prev, &self.prev_slot)
     }
 
     pub(super) fn set_next(&self, place: Option<Place>) {
+        self.watch.writes();
         write_place(&self.next, &self.next_slot, place);
     }
 
     pub(super) fn set_prev(&self, place: Option<Place>) {
+        self.watch.writes();
         write_place(&self.prev, &self.prev_slot, place);
     }
 
     pub(super) fn va(&self) -> u64 {
+        self.watch.reads();
+        self.va_at_a_glance()
+    }
+
+    /// The address, for a reader that has not got the list: if the entry gets listed meanwhile, perhaps its last one, or a part of it.
+    pub(super) fn va_at_a_glance(&self) -> u64 {
         self.va.load(Relaxed)
     }
 
     pub(super) fn set_va(&self, va: u64) {
+        self.watch.writes();
         self.va.store(va, Relaxed);
     }
 
@@ -226,12 +255,14 @@ impl Chunk {
 
     /// Whether it is of this pmap.
     pub(super) fn is_of(&self, pmap: &Pmap) -> bool {
+        self.watch.reads();
         ptr::eq(self.pmap.load(Relaxed), pmap)
     }
 
     /// The pmap, not owned. The caller holds a list with an entry of the chunk, or the list of its memory domain that the chunk
     /// is in: the pmap's last owner takes its entries and chunks out of all lists before it lets go.
     pub(super) fn pmap(&self) -> ManuallyDrop<Arc<Pmap>> {
+        self.watch.reads();
         // SAFETY: from `Arc::as_ptr`, and alive as said above; the copy is never dropped.
         ManuallyDrop::new(unsafe { Arc::from_raw(self.pmap.load(Relaxed)) })
     }
@@ -240,7 +271,11 @@ impl Chunk {
 /// The frames that are chunks.
 pub(super) struct Frames {
     /// The direct map's address of frame 0, whether that exists or not. Constant.
+    #[cfg(not(loom))]
     base: *mut u8,
+    /// A chunk beside each frame that has ever been one.
+    #[cfg(loom)]
+    beside: Box<[OnceCell<Box<Chunk>>]>,
     /// Most chunks at once, 0 for any number. Constant once there are chunks.
     limit: AtomicUsize,
     /// Numbers of chunks that were made, and that have gone, if they are limited: without a limit, no line is written by all CPUs.
@@ -253,17 +288,20 @@ pub(super) struct Frames {
     pub(super) lru: super::lru::Lru,
 }
 
-// SAFETY: the memory is accessed as atomics alone.
+// SAFETY: the memory is accessed as atomics alone; and loom's threads take turns in `beside`.
 unsafe impl Send for Frames {}
 // SAFETY: as above.
 unsafe impl Sync for Frames {}
 
 impl Frames {
-    /// Finds frames by one that exists: adjoining frames adjoin in the direct map.
-    pub(super) fn new<M: Machine>(machine: &M, frame: Pfn) -> Frames {
-        let base = machine.frame(frame).as_ptr();
+    /// Finds frames, whose numbers are less than `frames`, by one that exists: adjoining frames adjoin in the direct map.
+    pub(super) fn new<M: Machine>(machine: &M, frames: usize, frame: Pfn) -> Frames {
+        debug_assert!(frame.index() < frames, "{frame:?} does not exist");
         Frames {
-            base: base.wrapping_sub(frame.index() * PAGE_SIZE),
+            #[cfg(not(loom))]
+            base: (machine.frame(frame).as_ptr()).wrapping_sub(frame.index() * PAGE_SIZE),
+            #[cfg(loom)]
+            beside: (0..frames).map(|_| OnceCell::new()).collect(),
             limit: AtomicUsize::new(0),
             made: AtomicUsize::new(0),
             gone: AtomicUsize::new(0),
@@ -305,6 +343,7 @@ impl Frames {
     /// Frees the frame of a chunk that is in no list, and of which no entry is used.
     pub(super) fn free<M: Machine>(&self, vm: &Vm<M>, chunk: Pfn) {
         debug_assert!(self.chunk(chunk).free() == ENTRIES);
+        self.chunk(chunk).watch.writes();
         vm.alloc.free(&ksync::pin(), chunk);
         self.count_gone();
     }
@@ -362,14 +401,38 @@ impl Frames {
 
     /// Makes a chunk of a frame that the caller owns. All entries are free.
     pub(super) fn make<M: Machine>(&self, machine: &M, frame: Pfn, pmap: &Arc<Pmap>) -> &Chunk {
-        zero_frame(machine, frame);
         let chunk = self.chunk(frame);
+        self.clear(machine, frame);
+        chunk.watch.writes();
         chunk.pmap.store(Arc::as_ptr(pmap).cast_mut(), Relaxed);
         chunk.free.fill(ENTRIES);
         chunk
     }
 
+    /// Makes all entries ones that are not listed.
+    #[cfg(not(loom))]
+    fn clear<M: Machine>(&self, machine: &M, frame: Pfn) {
+        zero_frame(machine, frame);
+    }
+
+    /// As above.
+    #[cfg(loom)]
+    fn clear<M: Machine>(&self, _: &M, frame: Pfn) {
+        for entry in &self.chunk(frame).entries {
+            entry.watch.writes();
+            entry.set_page(None);
+        }
+    }
+
     /// The chunk in a frame.
+    #[cfg(loom)]
+    pub(super) fn chunk(&self, frame: Pfn) -> &Chunk {
+        // loom's threads take turns, and there is none between the look and the making.
+        self.beside[frame.index()].get_or_init(Box::default)
+    }
+
+    /// The chunk in a frame.
+    #[cfg(not(loom))]
     pub(super) fn chunk(&self, frame: Pfn) -> &Chunk {
         let at = self.base.wrapping_add(frame.index() * PAGE_SIZE);
         // SAFETY: the frame exists, because it was handed out as a chunk; its bytes live as long as the machine, and any of

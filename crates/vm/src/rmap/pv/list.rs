@@ -74,11 +74,13 @@ impl<'a> PageEntries<'a> {
     }
 
     fn first(&self) -> Option<Place> {
+        self.part.watch.reads();
         let (chunk, slot) = self.part.first();
         super::chunk::read_place(chunk, slot)
     }
 
     fn set_first(&self, place: Option<Place>) {
+        self.part.watch.writes();
         let (chunk, slot) = self.part.first();
         super::chunk::write_place(chunk, slot, place);
     }

@@ -96,7 +96,7 @@ pub(super) fn chunks_of(pmap: &Pmap) -> &PmapChunks {
 impl Lists {
     pub(super) fn new<M: Machine>(machine: &M, pages: PageArray, frame: Pfn) -> Lists {
         Lists {
-            frames: Frames::new(machine, frame),
+            frames: Frames::new(machine, pages.len(), frame),
             pages,
         }
     }

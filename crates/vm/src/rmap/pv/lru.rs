@@ -4,11 +4,10 @@
 //! A chunk that is in a list leads to a pmap that has an owner: the operation that forgets the pmap has a reference, and takes the
 //! chunks out before it lets go.
 
-use core::sync::atomic::{
+use ksync::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-
 use ksync::{Padded, Spin, SpinGuard, lock_class};
 use rust_alloc::boxed::Box;
 use rust_alloc::sync::Arc;

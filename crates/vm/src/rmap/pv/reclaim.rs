@@ -100,7 +100,7 @@ impl Lists {
             // that is not this entry's, which costs a fault.
             while entry.page().is_some() {
                 let on_page = |pfn, pte| note(vm.pages.get(pfn), Scan::Found(pte));
-                match pmap.try_drop_page(vm, entry.va(), &mut gather, on_page) {
+                match pmap.try_drop_page(vm, entry.va_at_a_glance(), &mut gather, on_page) {
                     Err(blocked) if again(blocked) => continue,
                     dropped => stay += usize::from(dropped == Ok(true)),
                 }
