@@ -11,8 +11,8 @@
 //! `ksync` and `vm` are one part, the kernel's crates another: a mutant meets the tests of its part.
 //! `ONLY=text` limits the run to points whose name contains the text, `TESTS=text` to test programs whose name does (its results
 //! are kept apart, in `build/mutants/some`), `JOBS=n` sets how many run at once, `LIST=1` prints the names of the points alone.
-//! `RMAP=pv-obm` is a run on that reverse map, of its own files, which meet the tests and schedules of `vm-host`; its results are in
-//! `build/mutants/pv-obm`. (What must be ordered without a lock is in `free_bits.rs`, part of the usual run.)
+//! `RMAP=pv-obm` is a run on that reverse map, of its own files, which meet the tests and models of `vm-host`; its results are in
+//! `build/mutants/pv-obm`.
 
 mod findings;
 mod points;

@@ -35,8 +35,7 @@ pub fn build(dir: &Path, parts: &[Part], rmap: Rmap) -> Result<Vec<Program>> {
         }
         let (packages, checkers) = match rmap.feature() {
             None => (packages, &["host", "loom", "shuttle"][..]),
-            // Their words that no lock orders are in `free_bits.rs`, which loom sees in the run of the default.
-            Some(_) => (&["vm-host"][..], &["host", "shuttle"][..]),
+            Some(_) => (&["vm-host"][..], &["host", "loom", "shuttle"][..]),
         };
         for checker in checkers {
             step.say(&format!("{} ({checker})", packages.join(", ")));

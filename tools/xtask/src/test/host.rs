@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 const STRIDE: &str = "PANTALA_STRIDE";
 
 /// Runs those that there are for a kernel with this reverse map; failures are printed as they come. The default's are all, with some
-/// for each of the others; another's are those of the VM on it.
+/// for each of the others; another's are those of the VM and of the kernel's crates on it.
 ///
 /// # Errors
 /// cargo cannot be started.
@@ -55,10 +55,7 @@ fn all_plain(root: &Path) -> Result<Totals> {
     // Apart from the others, because their locks are on the simulated machine, and those of `ksync` on threads of the host.
     totals.add(cargo_test(
         "the kernel's crates on a simulated machine",
-        cargo(
-            root,
-            &[&["test", "--no-fail-fast"], &packages(&ON_HOST)[..]].concat(),
-        ),
+        kernel_crates(root, &[]),
     )?);
     reverse_maps(root, &mut totals)?;
     totals.add(cargo_test(
@@ -68,20 +65,26 @@ fn all_plain(root: &Path) -> Result<Totals> {
     Ok(totals)
 }
 
-/// All tests of the laboratory, and its models of schedules, on another reverse map.
+/// All tests of the laboratory and its models, and the tests of the kernel's crates, on another reverse map.
 fn run_rival(feature: &'static str) -> Result<Totals> {
     let root = tools::root();
     let mut totals = cargo_test(
         &format!("tests of the VM on {feature}"),
         cargo(&root, &on_map(feature, &[])),
     )?;
-    let files = models::files(&root, &["crates"], "shuttle")?;
-    let tests: Vec<&str> = files
-        .iter()
-        .filter(|(package, _)| package == "vm-host")
-        .map(|(_, test)| test.as_str())
-        .collect();
-    totals.add(schedules(&root, feature, &tests)?);
+    totals.add(cargo_test(
+        &format!("the kernel's crates on {feature}"),
+        kernel_crates(&root, &["--features", feature]),
+    )?);
+    for checker in models::CHECKERS {
+        let files = models::files(&root, &["crates"], checker)?;
+        let tests: Vec<&str> = files
+            .iter()
+            .filter(|(package, _)| package == "vm-host")
+            .map(|(_, test)| test.as_str())
+            .collect();
+        totals.add(models_on(&root, feature, checker, &tests)?);
+    }
     Ok(totals)
 }
 
@@ -99,12 +102,21 @@ fn on_map<'a>(map: &'a str, tests: &[&'a str]) -> Vec<&'a str> {
     lab.into_iter().chain(tests).collect()
 }
 
-/// Models of schedules of the laboratory, on a reverse map.
-fn schedules(root: &Path, map: &str, tests: &[&str]) -> Result<Totals> {
+/// Tests of the kernel's crates on a simulated machine.
+fn kernel_crates(root: &Path, options: &[&str]) -> Command {
+    let crates = packages(&ON_HOST);
+    cargo(
+        root,
+        &[&["test", "--no-fail-fast"], &crates[..], options].concat(),
+    )
+}
+
+/// Models of the laboratory under a checker, on a reverse map.
+fn models_on(root: &Path, map: &str, checker: &str, tests: &[&str]) -> Result<Totals> {
     let mut models = cargo(root, &on_map(map, tests));
     models.arg("--release");
-    model_settings(root, "shuttle", &mut models);
-    cargo_test(&format!("models of {map} (shuttle)"), models)
+    model_settings(root, checker, &mut models);
+    cargo_test(&format!("models of {map} ({checker})"), models)
 }
 
 /// The laboratory's random operations on the other reverse maps, and on one with a hole, which must be noticed.
@@ -130,8 +142,9 @@ fn reverse_maps(root: &Path, totals: &mut Totals) -> Result<()> {
     for (what, map, tests) in maps {
         totals.add(cargo_test(what, cargo(root, &on_map(map, tests)))?);
     }
-    totals.add(schedules(root, "pv-obm", &["shuttle_lists", "shuttle_pv"])?);
-    totals.add(schedules(root, "pv-stock", &["shuttle_pv"])?);
+    let both = ["shuttle_lists", "shuttle_pv"];
+    totals.add(models_on(root, "pv-obm", "shuttle", &both)?);
+    totals.add(models_on(root, "pv-stock", "shuttle", &both[1..])?);
     Ok(())
 }
 
