@@ -85,6 +85,47 @@ fn an_entry_is_known_by_its_address() {
     lab.finish();
 }
 
+/// The search for an entry looks at few where its page has few, and where its pmap has, however many the other one has.
+#[test]
+fn a_search_takes_the_shorter_list() {
+    let lab = Runs::new(1, 1);
+    let other = Arc::new(Pmap::new());
+    let (shared, own) = (lab.frame(0, 3), lab.frame(0, 4));
+    let steps = |pmap: &Pmap, n: usize, frame: Pfn| {
+        let page = lab.vm.pages.get(frame);
+        lab.vm.rmap.steps_to(page, pmap, Runs::va(1, n))
+    };
+    for n in [0, 1] {
+        assert_eq!(enter(&lab, &lab.pmap, n, shared), Ok(Entered::New));
+    }
+    for n in 0..PAGES - 1 {
+        assert_eq!(enter(&lab, &other, n, shared), Ok(Entered::New));
+    }
+    assert_eq!(enter(&lab, &other, PAGES - 1, own), Ok(Entered::New));
+    // Behind 511 entries of the other pmap in the page's list.
+    for n in [0, 1] {
+        let steps = steps(&lab.pmap, n, shared).expect("an entry");
+        assert!((64..70).contains(&steps), "{steps} steps");
+    }
+    // Among 512 entries of its pmap.
+    assert_eq!(steps(&other, PAGES - 1, own), Some(1));
+    // Both are long.
+    let all = (0..PAGES - 1).map(|n| steps(&other, n, shared).expect("an entry"));
+    assert!(all.max() <= Some(2 * PAGES), "each list is searched once");
+    assert_eq!(steps(&lab.pmap, 5, shared), None);
+    for n in [1, 0] {
+        remove(&lab, &lab.pmap, n);
+        check(&lab, &[&other]);
+    }
+    for n in 0..PAGES {
+        remove(&lab, &other, n);
+    }
+    check(&lab, &[&other]);
+    assert_eq!((entries(&lab, 3), entries(&lab, 4)), (0, 0));
+    other.release(&lab.vm);
+    lab.finish();
+}
+
 /// Entries come from chunks that are full one after the other, and chunks that are empty go when room is looked for.
 #[test]
 fn chunks_come_and_go_with_entries() {

@@ -9,6 +9,8 @@
 //! The operation that forgets the pmap waits until it is brought back, or is the reclaimer's: a chunk that is away is not freed, and
 //! its entries lead to a pmap as long as there are any.
 
+use core::ops::ControlFlow;
+
 use ksync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use ksync::{Spin, lock_class};
 use rust_alloc::sync::Arc;
@@ -362,15 +364,30 @@ impl PmapChunks {
     /// Calls `visit` for each entry that is reserved or listed. The list is locked meanwhile, unless the pmap was forgotten:
     /// then it does not change.
     pub(super) fn for_each_used(&self, frames: &Frames, mut visit: impl FnMut(&Chunk, Place)) {
+        let _all: ControlFlow<()> = self.try_each_used(frames, |chunk, place| {
+            visit(chunk, place);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// As [`for_each_used`](PmapChunks::for_each_used), until `visit` breaks.
+    pub(super) fn try_each_used<B>(
+        &self,
+        frames: &Frames,
+        mut visit: impl FnMut(&Chunk, Place) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         let list = self.list.lock();
         let first = list.first;
         let _list = (!self.is_forgotten()).then_some(list);
         let mut at = first;
         while let Some(frame) = at {
             let chunk = frames.chunk(frame);
-            chunk.used(frame).for_each(|(place, _)| visit(chunk, place));
+            chunk
+                .used(frame)
+                .try_for_each(|(place, _)| visit(chunk, place))?;
             at = chunk.next();
         }
+        ControlFlow::Continue(())
     }
 
     /// Frees all chunks of `pmap`, whose these are, which was forgotten, and of which no entry is used. It ends: a reclaimer that

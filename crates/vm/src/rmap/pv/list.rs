@@ -1,8 +1,23 @@
 //! The list of a page's entries. All of this is done under the lock of the list.
+//!
+//! Guarantee of the search for the entry of a pmap at an address: it looks at no more entries than the list has, and at hardly
+//! more than twice as many as the pmap has, and [`ALONE`]. So a page that ten thousand processes map costs each of them what its own
+//! entries are.
+//!
+//! Mechanism: an entry is in two lists, that of its page and that of its pmap's chunks. Beyond the first entries of the page
+//! both are searched by turns, the latter under its lock. An entry of the pmap that names the page is stable, because the
+//! page's list is held; others change meanwhile, but none of these becomes the one that is looked for. A chunk that a
+//! reclaimer has taken away is in no list of the pmap: then the page's has the entry.
+
+use core::ops::ControlFlow::{self, Break, Continue};
 
 use super::chunk::{Frames, Place};
+use super::chunks::PmapChunks;
 use crate::page::{ListPart, Page, Pfn};
 use crate::pmap::Pmap;
+
+/// Entries of the page that are looked at before those of the pmap are, too: most pages have no more.
+const ALONE: usize = if cfg!(shuttle) { 2 } else { 64 };
 
 /// The list of a page.
 #[derive(Clone, Copy)]
@@ -55,12 +70,43 @@ impl<'a> PageEntries<'a> {
         self.part.note_change();
     }
 
-    /// The entry of `pmap` at `va`.
-    pub(super) fn find(&self, pmap: &Pmap, va: u64) -> Option<Place> {
-        self.iter().find(|&place| {
+    /// The entry of `pmap`, whose chunks these are, at `va`, and the number of entries looked at. `page` is the frame of the
+    /// list's page.
+    pub(super) fn find(
+        &self,
+        page: Pfn,
+        chunks: &PmapChunks,
+        (pmap, va): (&Pmap, u64),
+    ) -> (Option<Place>, usize) {
+        let (mut theirs, mut steps) = (self.iter(), 0);
+        let mut look = |steps: &mut usize| -> ControlFlow<Option<Place>> {
+            let Some(place) = theirs.next() else {
+                return Break(None);
+            };
+            *steps += 1;
             let chunk = self.frames.chunk(place.chunk);
-            chunk.entry(place).va() == va && chunk.is_of(pmap)
-        })
+            if chunk.entry(place).va() == va && chunk.is_of(pmap) {
+                return Break(Some(place));
+            }
+            Continue(())
+        };
+        let mut found = (0..ALONE).try_for_each(|_| look(&mut steps));
+        if found.is_continue() {
+            found = chunks.try_each_used(self.frames, |chunk, place| {
+                steps += 1;
+                let entry = chunk.entry(place);
+                if entry.page() == Some(page) && entry.va() == va {
+                    return Break(Some(place));
+                }
+                look(&mut steps)
+            });
+        }
+        loop {
+            match found {
+                Break(place) => return (place, steps),
+                Continue(()) => found = look(&mut steps),
+            }
+        }
     }
 
     /// All entries. The one that was returned last may be removed before the next is asked for.

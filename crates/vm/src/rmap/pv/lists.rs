@@ -133,7 +133,8 @@ impl Lists {
             return;
         }
         let list = PageEntries::of(&self.frames, page);
-        match list.find(pmap, va) {
+        let (found, _) = list.find(self.pages.pfn(page), chunks_of(pmap), (pmap, va));
+        match found {
             Some(place) => self.remove(list, pmap, place),
             // A scan that found the root closed has unlisted it.
             None => debug_assert!(pmap.root().is_none(), "the entry at {va:#x} was not listed"),
@@ -216,6 +217,14 @@ impl Lists {
     /// Number of frames of a pmap that hold entries.
     pub fn chunks(&self, pmap: &Pmap) -> usize {
         chunks_of(pmap).len()
+    }
+
+    /// Number of entries that the search for that of `va` looks at, if there is one. Exact while nothing is entered or removed.
+    /// For tests.
+    pub fn steps_to(&self, page: &Page, pmap: &Pmap, va: u64) -> Option<usize> {
+        let list = PageEntries::of(&self.frames, page);
+        let (found, steps) = list.find(self.pages.pfn(page), chunks_of(pmap), (pmap, va));
+        found.map(|_| steps)
     }
 
     /// Number of entries of a page.
