@@ -124,7 +124,7 @@ impl<T> DataCell<T> {
     }
 }
 
-/// Stands for plain words that something guards, where these cannot be in a [`DataCell`]: under loom each access that is told of
+/// Stands for plain words that something guards, where these cannot be in a `DataCell`: under loom each access that is told of
 /// is checked against all others for ordering. Nothing otherwise.
 pub struct Watch(#[cfg(loom)] loom::cell::UnsafeCell<()>);
 
