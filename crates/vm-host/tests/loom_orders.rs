@@ -561,5 +561,5 @@ fn what_is_copied_beside_a_sweep_is_swept() {
         alloc.check_and_visit(count).expect("consistent lists");
         assert_eq!(pages, 2, "a page that nothing maps");
     };
-    explore(1, None, prepare, tend, write, check);
+    vm_host::explore::explore(1, None, prepare, tend, write, check);
 }
