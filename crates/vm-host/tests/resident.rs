@@ -295,6 +295,34 @@ fn leaves_count_as_such() {
     lab.finish();
 }
 
+/// A leaf that is divided while its pages are counted is counted whole, or not at all.
+#[test]
+fn a_leaf_counts_whole() {
+    for step in [0, 1, 20] {
+        let lab = Lab::with_superpages(8192, 2, vm::Tuning::DEFAULT);
+        lab.play_all();
+        let program = Program::new(&lab.vm);
+        map(&lab, &program, BLOCK, NONE);
+        write(&program, 0..BLOCK);
+        let mut steps = 0;
+        let mut divide = || {
+            if steps == step {
+                let last = AT + (BLOCK - 1) * PAGE;
+                let done = program.space.advise(&lab.vm, last, PAGE, Advice::DontNeed);
+                assert_eq!(done, Ok(()));
+            }
+            steps += 1;
+            true
+        };
+        let range = (AT, AT + BLOCK * PAGE);
+        let found = program.space.resident_in(&lab.vm, range, NONE, &mut divide);
+        let whole = if step == 0 { 0 } else { BLOCK };
+        assert_eq!((found.pages(), found.anon_large), (BLOCK - 1, whole));
+        drop(program);
+        lab.finish();
+    }
+}
+
 #[test]
 fn entries_say_whether_they_may_have_leaves() {
     let lab = Lab::with_superpages(8192, 2, vm::Tuning::DEFAULT);

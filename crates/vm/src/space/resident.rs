@@ -12,8 +12,8 @@ use super::{EntryInfo, Space};
 use crate::backing::{Backing, Chain};
 use crate::fault::{has_block, wants};
 use crate::map::{EntryFlags, Extent, MapEntry, Prot};
-use crate::page::{Flags, Page, Pfn, State};
-use crate::pmap::{AROUND, Pte};
+use crate::page::{Flags, PAGE_SIZE, Page, Pfn, State};
+use crate::pmap::{AROUND, Pte, TABLE_BYTES};
 use crate::rmap::sharers;
 use crate::{Machine, Vm};
 
@@ -100,7 +100,8 @@ pub struct ResidentKinds {
 struct Mapped {
     va: u64,
     pte: Pte,
-    large: bool,
+    /// Whether it is the first page of a leaf of 2 MiB.
+    begins_leaf: bool,
     page: &'static Page,
     /// Number of page-table entries that map it; 0 as long as that is not known.
     mappings: u64,
@@ -143,12 +144,13 @@ impl Mapped {
             sum.anon += 1;
             sum.anon_share += share;
         }
-        if self.large {
+        if self.begins_leaf {
+            // All at once: the leaf may be divided, or come back, before the rest of it is looked at.
             *if anon {
                 &mut sum.anon_large
             } else {
                 &mut sum.other_large
-            } += 1;
+            } += TABLE_BYTES / PAGE_SIZE as u64;
         }
     }
 }
@@ -229,7 +231,7 @@ impl Space {
                         pages.push(Mapped {
                             va,
                             pte,
-                            large,
+                            begins_leaf: large && va.is_multiple_of(TABLE_BYTES),
                             page,
                             mappings: 0,
                         });
