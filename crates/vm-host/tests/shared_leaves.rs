@@ -269,6 +269,37 @@ fn shared_memory_gets_leaves_as_its_own_setting_says() {
     }
 }
 
+/// A file that is not long enough for a leaf has no run reserved, for a store as for a write(2), and a longer one has.
+#[test]
+fn nothing_is_reserved_for_a_block_beyond_the_end() {
+    for (size, runs) in [(BLOCK - 1, 0), (BLOCK, 1)] {
+        for by_store in [true, false] {
+            let world = World::new(BY_PAGE, 4096);
+            world.file.truncate(&world.lab.vm, size * PAGE);
+            world
+                .lab
+                .vm
+                .set_shmem_superpages(SharedSuperpages::WithinSize);
+            let program = world.program(0, EntryFlags::SHARED);
+            if by_store {
+                program.run(|program| store(program, 0..1));
+            } else {
+                world.write(0..1);
+            }
+            let reserved = world
+                .lab
+                .vm
+                .alloc
+                .check()
+                .expect("consistent lists")
+                .reserved;
+            assert_eq!(reserved != 0, runs != 0, "{size} pages, {by_store}");
+            drop(program);
+            world.finish();
+        }
+    }
+}
+
 /// Only a mapping whose addresses agree with the file's blocks, and that is shared, gets leaves.
 #[test]
 fn what_is_not_in_order_or_private_gets_no_leaf_of_the_file() {

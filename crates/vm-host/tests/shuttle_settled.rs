@@ -1,4 +1,4 @@
-//! A copy beside insertions that are taken back: only a settled page is copied without a look at its record.
+//! Insertions that are taken back, and copies beside them: only a settled page is copied without a look at its record.
 //!
 //! `RUSTFLAGS="--cfg shuttle" cargo test -p vm-host --release --test shuttle_settled`
 #![cfg(shuttle)]
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use shuttle::thread::yield_now;
 use vm::Access;
 use vm::space::{Source, Space};
-use vm_host::schedules::{AT, PAGE, World, join, spawn, stop_everywhere};
+use vm_host::schedules::{AT, PAGE, World, join, spawn, stop_everywhere, stop_everywhere_in_runs};
 
 /// Turns that the child gets: enough for a fork and a fault, if it need not wait.
 const TURNS: usize = 60;
@@ -18,22 +18,56 @@ fn set(world: &World, page: u64, word: u64) {
     world.set_word_at(&world.space, AT + page * PAGE, word);
 }
 
+/// Two layers, the lower one of more pages than one step of folding brings up: so it stays, and the entry keeps its state.
+fn foldable(world: &World) {
+    let (vm, space) = (&world.lab.vm, &world.space);
+    world.map_pages(12, false, Source::Anon);
+    (0..8).for_each(|page| set(world, page, 7));
+    let first = space.fork(vm).unwrap();
+    (8..11).for_each(|page| set(world, page, 8));
+    let second = space.fork(vm).unwrap();
+    set(world, 11, 9);
+    first.clear(vm);
+    second.clear(vm);
+    space.drop_tables(vm);
+}
+
+fn shows_its_pages(world: &World) {
+    (0..8).for_each(|page| assert_eq!(world.word_at(&world.space, AT + page * PAGE), 7));
+}
+
+/// A step of folding brings some pages of a layer up, while a fault is between the two layers and has found its page in
+/// neither.
+fn a_fault_beside_folding(world: &Arc<World>) {
+    foldable(world);
+    let fault = spawn(world, 1, |world| {
+        let _either = world.space.fault(&world.lab.vm, AT, Access::Write);
+    });
+    let folder = spawn(world, 2, |world| {
+        world.space.maintain(&world.lab.vm);
+    });
+    join([fault, folder]);
+    shows_its_pages(world);
+}
+
+#[test]
+fn no_page_of_zeroes_hides_one_that_folding_brings_up() {
+    stop_everywhere(a_fault_beside_folding);
+}
+
+/// The same where the page of zeroes is one of a reserved run.
+#[test]
+fn no_page_of_zeroes_of_a_run_hides_one_that_folding_brings_up() {
+    stop_everywhere_in_runs(a_fault_beside_folding);
+}
+
 /// A fault looks for its page in one layer after the other while folding moves the page, sees it in neither, and inserts a page of
 /// zeroes, which it is going to take back. A child that is forked meanwhile, and writes there, must not get those zeroes.
 #[test]
 fn a_page_of_zeroes_that_is_taken_back_is_not_copied() {
     stop_everywhere(|world| {
-        let (vm, space) = (&world.lab.vm, &world.space);
-        world.map_pages(12, false, Source::Anon);
-        // More than one step of folding brings up, so that the layer stays and the entry keeps its state.
-        (0..8).for_each(|page| set(world, page, 7));
-        let first = space.fork(vm).unwrap();
-        (8..11).for_each(|page| set(world, page, 8));
-        let second = space.fork(vm).unwrap();
-        set(world, 11, 9);
-        first.clear(vm);
-        second.clear(vm);
-        space.drop_tables(vm);
+        let vm = &world.lab.vm;
+        foldable(world);
         let folded = Arc::new(AtomicBool::new(false));
         let inserted = Arc::new(AtomicBool::new(false));
         let (after, now) = (folded.clone(), inserted.clone());
@@ -62,7 +96,7 @@ fn a_page_of_zeroes_that_is_taken_back_is_not_copied() {
         });
         join([fault, other]);
         vm.machine.on_table(None);
-        (0..8).for_each(|page| assert_eq!(world.word_at(space, AT + page * PAGE), 7));
+        shows_its_pages(world);
     });
 }
 

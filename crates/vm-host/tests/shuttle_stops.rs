@@ -187,31 +187,6 @@ fn a_page_that_is_moved_for_nobody_is_freed_in_the_background() {
     });
 }
 
-/// A step of folding brings some pages of a layer up, while a fault is between the two layers and has found its page in
-/// neither.
-#[test]
-fn no_page_of_zeroes_hides_one_that_folding_brings_up() {
-    stop_everywhere(|world| {
-        let (vm, space) = (&world.lab.vm, &world.space);
-        world.map_pages(12, false, Source::Anon);
-        // More than one step brings up, so that the layer stays and the entry keeps its state.
-        (0..8).for_each(|page| set(world, page, 7));
-        let first = space.fork(vm).unwrap();
-        (8..11).for_each(|page| set(world, page, 8));
-        let second = space.fork(vm).unwrap();
-        set(world, 11, 9);
-        first.clear(vm);
-        second.clear(vm);
-        space.drop_tables(vm);
-        let fault = spawn(world, 1, moves);
-        let folder = spawn(world, 2, |world| {
-            world.space.maintain(&world.lab.vm);
-        });
-        join([fault, folder]);
-        (0..8).for_each(|page| assert_eq!(world.word_at(space, AT + page * PAGE), 7));
-    });
-}
-
 /// Two runs of the background work.
 #[cfg(not(feature = "listed"))]
 fn tend(world: &World) {

@@ -500,6 +500,13 @@ fn one_page_of_a_leaf_clears_the_accessed_bit() {
     lab.run_on(0);
     assert!((0..PAGES).all(|n| !lab.referenced(0, n)));
     assert!(lab.read(0, 400).is_ok());
+    // Of frames that the leaf does not map, and of pages at other places, it says nothing.
+    let (pin, other) = (ksync::pin(), lab.frame(0, 8));
+    let asked = lab
+        .pmap
+        .scan_test_clear_accessed(&lab.vm, &pin, Runs::va(0, 7), other);
+    assert!(!asked);
+    drop(pin);
     let one = (BASE / LARGE) as usize;
     assert!(
         (0..PAGES)

@@ -137,6 +137,10 @@ impl Pmap {
         }
         let table = Table::at(vm, link.pfn());
         let _guard = table.lock_leaf();
+        debug_assert!(
+            !table.is_dead(),
+            "a table dies and leaves its directory in one hold of that lock"
+        );
         let leaf = leaf(&table, link)?;
         table.set_dead();
         directory.put(at, leaf);
@@ -170,7 +174,7 @@ impl Pmap {
         let mut gather = Gather::new();
         gather.over(self, span.clone(), Loss::Rights);
         let replaced = self.replace_table(vm, &directory, va, |table, _| {
-            let empty = table.live() == 0 && !table.is_dead() && check();
+            let empty = table.live() == 0 && check();
             if !empty || self.is_frame_due(span.start, span.end) {
                 return None;
             }
