@@ -127,13 +127,13 @@ pub(crate) struct Progress {
     pub(crate) shared: bool,
 }
 
-/// The progress of a sweep that another round is to go on with, if there is one: its index, and a bit; 0 for none. That the object
-/// was shared is not part of it: where it is not any more, the end of the other attachment has set the mark. Atomic; accessed
+/// The progress of a sweep that another round is to go on with, if there is one: its index, and two bits; 0 for none. Atomic; accessed
 /// by the thread that tends alone, of which there is one.
 #[derive(Default)]
 pub(crate) struct Rest(AtomicU64);
 
 const UNCLEAR: u64 = 1 << 32;
+const SHARED: u64 = 1 << 33;
 
 impl Rest {
     pub(super) fn is_none(&self) -> bool {
@@ -146,16 +146,17 @@ impl Rest {
         Progress {
             from: word as u32,
             unclear: word & UNCLEAR != 0,
-            shared: false,
+            shared: word & SHARED != 0,
         }
     }
 
     /// Sets it. That of a sweep that has not begun is none.
     pub(crate) fn set(&self, progress: Progress) {
         let unclear = if progress.unclear { UNCLEAR } else { 0 };
+        let shared = if progress.shared { SHARED } else { 0 };
         let word = match progress.from {
             0 => 0,
-            from => u64::from(from) | unclear,
+            from => u64::from(from) | unclear | shared,
         };
         self.0.store(word, Relaxed);
     }
