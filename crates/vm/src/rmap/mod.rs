@@ -444,7 +444,7 @@ fn scan_mapped<'a, M: Machine>(
         };
         many |= !all && in_the_way.is_none();
         let undivided = gather.take_leaves();
-        join_removals(vm, object, &mapped, &mut gather);
+        join_removals(object, &mapped, &mut gather);
         gather.finish(vm);
         if let Some(blocked) = in_the_way {
             // Perhaps because this scan shares the list with itself: the next one does not.
@@ -470,12 +470,7 @@ const MAPPINGS: usize = 32;
 /// entry. So after the lists it looks at each mapping of a file, which is attached until that flush is over, for flushes that are due
 /// where the pages may have been mapped, and makes them. Without that a frame could be used again while a CPU still writes to it.
 /// Pages of memory that is no file are freed after the last attachment, and so after all flushes.
-fn join_removals<M: Machine>(
-    vm: &Vm<M>,
-    object: &Object,
-    pages: &[&Page],
-    gather: &mut ScanGather,
-) {
+fn join_removals(object: &Object, pages: &[&Page], gather: &mut ScanGather) {
     if Map::FINDS_EXTENTS || object.kind() != Kind::File {
         return;
     }
@@ -485,13 +480,13 @@ fn join_removals<M: Machine>(
     let Some((first, behind)) = first.zip(behind) else {
         return;
     };
-    vm.rmap.walk_shown(object, MAPPINGS, &mut |walked| {
-        if let Walked::Member(extent) = walked {
-            let range = extent.addresses(first, behind);
-            if !range.is_empty() {
-                gather.flush_pending(extent.pmap(), &range);
-            }
+    // Not a walk, which lets go of the locks: the caller may have no reference on the object, but a page of it.
+    let _all: ControlFlow<()> = hub_of(object).scan(|extent| {
+        let range = extent.addresses(first, behind);
+        if !range.is_empty() {
+            gather.flush_pending(extent.pmap(), &range);
         }
+        ControlFlow::Continue(())
     });
 }
 

@@ -370,16 +370,38 @@ impl PmapChunks {
         });
     }
 
-    /// As [`for_each_used`](PmapChunks::for_each_used), until `visit` breaks.
-    pub(super) fn try_each_used<B>(
+    /// As [`for_each_used`](PmapChunks::for_each_used), until `visit` breaks; none if the pmap was forgotten, for its chunks may be
+    /// freed at any moment then.
+    pub(super) fn try_each_living<B>(
         &self,
         frames: &Frames,
-        mut visit: impl FnMut(&Chunk, Place) -> ControlFlow<B>,
+        visit: impl FnMut(&Chunk, Place) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let list = self.list.lock();
+        if self.is_forgotten() {
+            return ControlFlow::Continue(());
+        }
+        Self::try_each_of(list.first, frames, visit)
+    }
+
+    /// As [`for_each_used`](PmapChunks::for_each_used), until `visit` breaks.
+    fn try_each_used<B>(
+        &self,
+        frames: &Frames,
+        visit: impl FnMut(&Chunk, Place) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let list = self.list.lock();
         let first = list.first;
         let _list = (!self.is_forgotten()).then_some(list);
-        let mut at = first;
+        Self::try_each_of(first, frames, visit)
+    }
+
+    /// The used entries of a chunk and those behind it. They do not change meanwhile.
+    fn try_each_of<B>(
+        mut at: Option<Pfn>,
+        frames: &Frames,
+        mut visit: impl FnMut(&Chunk, Place) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         while let Some(frame) = at {
             let chunk = frames.chunk(frame);
             chunk

@@ -92,7 +92,7 @@ impl<'a> PageEntries<'a> {
         };
         let mut found = (0..ALONE).try_for_each(|_| look(&mut steps));
         if found.is_continue() {
-            found = chunks.try_each_used(self.frames, |chunk, place| {
+            found = chunks.try_each_living(self.frames, |chunk, place| {
                 steps += 1;
                 let entry = chunk.entry(place);
                 if entry.page() == Some(page) && entry.va() == va {
