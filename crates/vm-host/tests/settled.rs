@@ -90,13 +90,14 @@ impl Family {
 }
 
 #[test]
-fn a_page_of_zeroes_is_settled_at_once() {
+fn a_page_of_zeroes_is_settled_once_it_is_entered() {
     let mut family = Family::new();
     family.set(0, 1, 5);
-    // The first page of a node: its slot was made on the way.
+    // The slot of a node's first page is made on the way, and not looked up again.
     family.set(0, FAR, 6);
+    family.set(0, FAR + 1, 7);
     let child = family.fork(0);
-    for (page, word) in [(1, 5), (FAR, 6)] {
+    for (page, word) in [(1, 5), (FAR + 1, 7)] {
         let pfn = family.frame(0, page);
         assert!(family.copies_a_held_page(child, page, pfn));
         assert_eq!(family.word(child, page), word);

@@ -128,3 +128,32 @@ fn a_copy_of_a_settled_page_that_has_gone_comes_over_no_hole() {
         }
     });
 }
+
+/// Folding moves a page from one layer to another while a write looks at the first and then at the second: it sees the page in neither,
+/// and an older one below. That is neither copied nor taken over.
+#[test]
+fn no_older_page_comes_to_the_front_beside_folding() {
+    stop_everywhere(|world| {
+        let (vm, space) = (&world.lab.vm, &world.space);
+        world.map_pages(13, false, Source::Anon);
+        (0..13).for_each(|page| set(world, page, 5));
+        let keep = space.fork(vm).unwrap();
+        (0..8).for_each(|page| set(world, page, 7));
+        let first = space.fork(vm).unwrap();
+        (8..11).for_each(|page| set(world, page, 8));
+        let second = space.fork(vm).unwrap();
+        set(world, 11, 9);
+        first.clear(vm);
+        second.clear(vm);
+        space.drop_tables(vm);
+        let fault = spawn(world, 1, |world| {
+            let _either = world.space.fault(&world.lab.vm, AT, Access::Write);
+        });
+        let folder = spawn(world, 2, |world| {
+            world.space.maintain(&world.lab.vm);
+        });
+        join([fault, folder]);
+        shows_its_pages(world);
+        keep.clear(vm);
+    });
+}

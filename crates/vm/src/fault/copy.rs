@@ -3,7 +3,7 @@
 use super::{Attempt, EmptySlot, FaultError, Found, Slow, Step};
 use crate::Machine;
 use crate::alloc::{NoMemory, Rights};
-use crate::object::{Settled, Slot};
+use crate::object::Slot;
 use crate::page::{Flags, Pfn, Wanted, copy_frame};
 use crate::rmap::marks;
 
@@ -71,7 +71,9 @@ impl<M: Machine> Attempt<'_, M> {
         }
         copy_frame(&self.vm.machine, pfn, found.pfn);
         self.vm.stats.get(self.pin).cow_copy.add(1);
-        let step = self.put(front, (pfn, true), Settled::Later, 0, stayed);
+        let step = self.put(front, (pfn, true), 0, || {
+            self.empty_between(found.depth) && stayed()
+        });
         if matches!(step, Step::Done) && found.object.is_private() {
             // Perhaps no mapping reaches the original any more.
             found
@@ -112,7 +114,7 @@ impl<M: Machine> Attempt<'_, M> {
         // Once the page is in its slot, folding does not drop the front layer. A fork from then on inherits both
         // layers, and a lookup finds the page in one of them. A fork before that may have been followed by a fold that
         // dropped the front layer from the chain.
-        let still = || self.entry.state() == self.state;
+        let still = || self.entry.state() == self.state && self.empty_between(found.depth);
         if !found.page.is(found.object.identity(), found.index) {
             return Step::Again;
         }
@@ -125,7 +127,10 @@ impl<M: Machine> Attempt<'_, M> {
             Ok(false) => return Step::Again,
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
         }
-        if let Some(slot) = slot {
+        // The slot that was found may be one of a node that was unlinked since; then the page is in another one.
+        if let Some(slot) = slot
+            && slot.page() == Some(found.pfn)
+        {
             slot.settle(found.pfn);
         }
         self.vm.stats.get(self.pin).cow_move.add(1);

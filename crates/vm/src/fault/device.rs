@@ -5,7 +5,7 @@ use crate::Machine;
 use crate::alloc::{NoMemory, Rights};
 use crate::fault::FaultError;
 use crate::map::Prot;
-use crate::object::{Frames, Object, Settled};
+use crate::object::{Frames, Object};
 use crate::pmap::Pte;
 
 impl<M: Machine> Attempt<'_, M> {
@@ -29,7 +29,7 @@ impl<M: Machine> Attempt<'_, M> {
             };
             self.vm.machine.copy_device(pfn, frame);
             self.vm.stats.get(self.pin).cow_copy.add(1);
-            return self.put(front, (pfn, true), Settled::Later, 0, || true);
+            return self.put(front, (pfn, true), 0, || true);
         }
         let writable = shared && self.entry.prot().contains(Prot::WRITE);
         let leaf = Pte::unmanaged(frame, self.prot(writable)).with(frames.cache.bits());

@@ -3,7 +3,7 @@
 use super::{Attempt, EmptySlot, FaultError, Step};
 use crate::Machine;
 use crate::alloc::NoMemory;
-use crate::object::{Insert, Object, Settled};
+use crate::object::{Insert, Object};
 use crate::page::{Flags, Pfn};
 
 impl<M: Machine> Attempt<'_, M> {
@@ -23,7 +23,7 @@ impl<M: Machine> Attempt<'_, M> {
             return self.fill_device(bottom, (index, frames), front);
         }
         if bottom.is_anon() {
-            return self.fill_at(front, 0, Settled::Later);
+            return self.fill_at(front, 0, false);
         }
         // A hole of a file gets a page in the file, even for a private write that then copies it: as in Linux.
         let slot = bottom.slot(self.pin, index);
@@ -35,7 +35,7 @@ impl<M: Machine> Attempt<'_, M> {
         if self.write && last > 0 {
             self.fill_behind(empty)
         } else {
-            self.fill_at(empty, last, Settled::Later)
+            self.fill_at(empty, last, false)
         }
     }
 
@@ -49,13 +49,7 @@ impl<M: Machine> Attempt<'_, M> {
             index,
             slot,
         } = empty;
-        match object.insert_at(
-            self.vm,
-            self.pin,
-            (index, slot),
-            (pfn, Flags::empty()),
-            Settled::Later,
-        ) {
+        match object.insert_at(self.vm, self.pin, (index, slot), (pfn, Flags::empty())) {
             Ok(_) => Step::Again,
             // As in `put`.
             Err(NoMemory) if object.is_over_quota() => Step::Fail(FaultError::Bus),
@@ -69,12 +63,12 @@ impl<M: Machine> Attempt<'_, M> {
         if self.chain.layers().len() > 1 {
             return self.fill_layers(front);
         }
-        self.fill_at(front, 0, Settled::Now)
+        self.fill_at(front, 0, true)
     }
 
-    /// Inserts a page of zeroes, which is settled at once if there is one layer only.
+    /// Inserts a page of zeroes. `alone` says that there is one layer only.
     #[inline(always)]
-    fn fill_at(&self, empty: EmptySlot<'_>, depth: usize, settled: Settled) -> Step {
+    fn fill_at(&self, empty: EmptySlot<'_>, depth: usize, alone: bool) -> Step {
         let writable = depth == 0 && self.front_writable(empty.object.is_anon());
         if depth == 0 && self.may_want_superpage() {
             return self.fill_placed(empty, writable);
@@ -84,11 +78,10 @@ impl<M: Machine> Attempt<'_, M> {
             Err(NoMemory) => return Step::Fail(FaultError::NoMemory),
         };
         self.vm.stats.get(self.pin).zero_fill.add(1);
-        match settled {
-            Settled::Now => self.put(empty, (pfn, writable), settled, depth, || true),
-            Settled::Later => self.put(empty, (pfn, writable), settled, depth, || {
-                self.empty_but(depth)
-            }),
+        if alone {
+            self.put(empty, (pfn, writable), depth, || true)
+        } else {
+            self.put(empty, (pfn, writable), depth, || self.empty_but(depth))
         }
     }
 
@@ -99,7 +92,6 @@ impl<M: Machine> Attempt<'_, M> {
         &self,
         empty: EmptySlot<'_>,
         (pfn, writable): (Pfn, bool),
-        settled: Settled,
         depth: usize,
         also: impl Fn() -> bool,
     ) -> Step {
@@ -114,7 +106,7 @@ impl<M: Machine> Attempt<'_, M> {
             slot,
         } = empty;
         let place = (index, slot);
-        let busy = match object.insert_at(self.vm, self.pin, place, (pfn, flags), settled) {
+        let busy = match object.insert_at(self.vm, self.pin, place, (pfn, flags)) {
             Ok(Insert::Done(busy)) => busy,
             // The size of a file was checked before, and the object is not ending.
             Ok(Insert::Beyond) if object.is_anon() && object.size() != 0 => {
@@ -131,9 +123,7 @@ impl<M: Machine> Attempt<'_, M> {
         let step = self.enter_busy(pfn, writable, || self.check(depth) && also());
         if matches!(step, Step::Done) {
             // A slot that was made on the way stays as it is: it would have to be looked up.
-            if settled == Settled::Later
-                && let Some(slot) = slot
-            {
+            if let Some(slot) = slot {
                 slot.settle(pfn);
             }
         } else if object.is_anon() {

@@ -364,6 +364,18 @@ impl<M: Machine> Attempt<'_, M> {
             })
     }
 
+    /// Whether no layer between the front one and that at `depth` has a page here. Asked when the front layer has one: folding may
+    /// have moved a page from a layer that was looked at later to one that was looked at earlier, and then neither had it.
+    #[inline(always)]
+    fn empty_between(&self, depth: usize) -> bool {
+        depth <= 1
+            || self.chain.layers()[1..depth].iter().all(|layer| {
+                layer
+                    .object(self.pin)
+                    .is_some_and(|object| object.lookup(self.pin, layer.index(self.va)).is_none())
+            })
+    }
+
     /// Whether no layer except `except` has a page here.
     #[inline(never)]
     fn empty_but(&self, except: usize) -> bool {

@@ -7,7 +7,7 @@
 use super::{Attempt, EmptySlot, Found, Slow, Step};
 use crate::alloc::{NoMemory, Placed, RUN_FRAMES, Rights};
 use crate::map::{EntryFlags, Extent, Prot};
-use crate::object::{Object, Settled};
+use crate::object::Object;
 use crate::page::{PAGE_SIZE, zero_frame};
 use crate::{Machine, SharedSuperpages, Space, Superpages, Vm};
 
@@ -82,7 +82,7 @@ impl<M: Machine> Attempt<'_, M> {
         };
         zero_frame(&self.vm.machine, pfn);
         self.vm.stats.get(self.pin).zero_fill.add(1);
-        let step = self.put(empty, (pfn, writable), Settled::Later, 0, || {
+        let step = self.put(empty, (pfn, writable), 0, || {
             self.chain.layers().len() == 1 || self.empty_but(0)
         });
         self.promoted_if(whole, step)

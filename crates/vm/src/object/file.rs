@@ -9,7 +9,7 @@
 use ksync::atomic::Ordering::Relaxed;
 use smallvec::SmallVec;
 
-use super::{Held, Insert, Kind, Object, STEP, Settled, rest_of_page};
+use super::{Held, Insert, Kind, Object, STEP, rest_of_page};
 use crate::alloc::NoMemory;
 use crate::limbo::FrameList;
 use crate::page::{
@@ -212,7 +212,7 @@ impl Object {
                 let fresh = self.zero_page_at(vm, &pin, index)?;
                 let place = (index, self.slot(&pin, index));
                 if let Insert::Done(busy) =
-                    self.insert_fresh(vm, &pin, place, (fresh, flags), Settled::Later, true)?
+                    self.insert_fresh(vm, &pin, place, (fresh, flags), true)?
                 {
                     return Ok(ForWrite {
                         pfn: fresh,

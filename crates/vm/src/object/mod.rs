@@ -33,7 +33,7 @@ use rust_alloc::sync::Arc;
 pub use self::device::{Cache, Frames};
 pub use self::hub::{Attachment, ObjectRef, ReverseLock};
 pub(crate) use self::hub::{Hub, Remainder};
-pub(crate) use self::node::{Settled, Slot};
+pub(crate) use self::node::Slot;
 pub use self::quota::{InUse, Quota};
 pub(crate) use self::slots::Next;
 use self::slots::Slots;
@@ -377,7 +377,7 @@ impl Object {
         flags: Flags,
     ) -> Result<Insert, NoMemory> {
         let place = (index, self.slot(pin, index));
-        self.insert_fresh(vm, pin, place, (pfn, flags), Settled::Later, false)
+        self.insert_fresh(vm, pin, place, (pfn, flags), false)
     }
 
     /// As `insert`, into a slot that was found before, if there was one.
@@ -388,9 +388,8 @@ impl Object {
         pin: &CpuPin,
         place: (u32, Option<&Slot>),
         page: (Pfn, Flags),
-        settled: Settled,
     ) -> Result<Insert, NoMemory> {
-        self.insert_fresh(vm, pin, place, page, settled, false)
+        self.insert_fresh(vm, pin, place, page, false)
     }
 
     /// As `insert_at`. With `beyond`, for a write: also beyond the end; but while memory is low only as long as this CPU's
@@ -402,7 +401,6 @@ impl Object {
         pin: &CpuPin,
         (index, slot): (u32, Option<&Slot>),
         (pfn, flags): (Pfn, Flags),
-        settled: Settled,
         beyond: bool,
     ) -> Result<Insert, NoMemory> {
         let page = vm.pages.get(pfn);
@@ -426,7 +424,7 @@ impl Object {
                 return Err(NoMemory);
             }
         };
-        if !slot.put(pfn, settled) {
+        if !slot.put(pfn) {
             self.refund(pin, 1);
             discard(vm, pin, busy, pfn);
             return Ok(Insert::Lost);

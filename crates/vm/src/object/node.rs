@@ -27,20 +27,10 @@ const CLOSED: u32 = EMPTY - 1;
 const SETTLED: u32 = 1 << 31;
 const _: () = assert!(CLOSED - 1 == SETTLED | (MOST_FRAMES as u32 - 1));
 
-/// Whether what a slot shows may be relied on: see [`Slot`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Settled {
-    /// From the insertion on.
-    Now,
-    /// Once [`Slot::settle`] says so, if ever.
-    Later,
-}
-
 /// The slot of one page: its frame number, perhaps marked as settled.
 ///
-/// As long as a slot shows a settled page, the page's bytes are what the object has at this index. Either its insertion is not taken
-/// back any more; or the page is of zeroes, and without it the object has zeroes there too, because nothing lies below. So a fault
-/// that copies the page asks the slot, which it has read in any case, and leaves the page's record unread, whose cache line another
+/// As long as a slot shows a settled page, the page's bytes are what the object has at this index: its insertion is not taken back any
+/// more. So a fault that copies the page asks the slot, which it has read in any case, and leaves the page's record unread, whose cache line another
 /// CPU has written.
 pub(crate) struct Slot(AtomicU32);
 
@@ -76,11 +66,8 @@ impl Slot {
     /// Inserts a page if the slot is empty, followed by a full fence: the caller's later loads are not older than the
     /// insertion, and what preceded the emptying of the slot is visible.
     #[inline(always)]
-    pub(super) fn put(&self, pfn: Pfn, settled: Settled) -> bool {
-        let done = match settled {
-            Settled::Now => self.change(EMPTY, pfn.0 | SETTLED),
-            Settled::Later => self.change(EMPTY, pfn.0),
-        };
+    pub(super) fn put(&self, pfn: Pfn) -> bool {
+        let done = self.change(EMPTY, pfn.0);
         ksync::fence_after_rmw();
         if !done {
             self.give_way();

@@ -3,7 +3,7 @@
 use ksync::CpuPin;
 
 use super::node::FAN;
-use super::{Object, Settled, Slot, discard};
+use super::{Object, Slot, discard};
 use crate::alloc::{Place, RUN_FRAMES, RUN_ORDER};
 use crate::page::{Flags, HardBusy, PageArray, Pfn, State};
 use crate::{Machine, Vm};
@@ -77,7 +77,7 @@ impl Object {
             // None if the node was unlinked since.
             let slots = self.slots.run(pin, first + n).unwrap_or_default();
             for slot in slots.iter().take((RUN_FRAMES - n) as usize) {
-                if !slot.put(run.add(n), Settled::Later) {
+                if !slot.put(run.add(n)) {
                     return n;
                 }
                 n += 1;

@@ -10,7 +10,7 @@
 
 use ksync::{CpuPin, Epoch, EpochLink};
 
-use super::node::{self, At, DIGIT, Inner, Leaf, Node, Scanned, Settled, Slot};
+use super::node::{self, At, DIGIT, Inner, Leaf, Node, Scanned, Slot};
 use crate::alloc::NoMemory;
 use crate::page::Pfn;
 
@@ -170,7 +170,7 @@ impl Slots {
         index: u32,
         pfn: Pfn,
     ) -> Result<bool, NoMemory> {
-        Ok(self.make_slot(epoch, pin, index)?.put(pfn, Settled::Later))
+        Ok(self.make_slot(epoch, pin, index)?.put(pfn))
     }
 
     /// Empties the slot if it holds `pfn`.
@@ -421,7 +421,7 @@ mod tests {
         let pin = ksync::pin();
         let slot = world.slots.slot(&pin, 70).unwrap();
         world.prune(70);
-        assert!(!slot.put(Pfn(1), Settled::Now), "the node has gone");
+        assert!(!slot.put(Pfn(1)), "the node has gone");
         assert_eq!(slot.page(), None);
         assert!(world.put(70, 2));
         assert_eq!(world.get(70), Some(Pfn(2)));
