@@ -4,8 +4,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use vm::object::ObjectRef;
+use vm::page::{Page, State};
 use vm::space::{MapArgs, RemapArgs, RemapTarget, Source, Space};
-use vm::{EntryFlags, FaultError, MapProt, Vm, VmError};
+use vm::{EntryFlags, FaultError, MapProt, Pfn, Vm, VmError};
 
 use crate::mmu::{self, Access};
 use crate::{Lab, Sim};
@@ -131,6 +132,16 @@ pub fn used_frames(vm: &Vm<Sim>, free: usize) -> usize {
     vm.epoch.drain();
     vm.drain_limbo();
     free - vm.alloc.free_pages()
+}
+
+/// A page of private memory that is at `index` of its object.
+///
+/// # Panics
+/// There is none.
+pub fn private_page(vm: &Vm<Sim>, index: u32) -> &'static Page {
+    let mut all = (0..vm.pages.len() as u32).filter_map(|n| vm.pages.find(Pfn(n)));
+    let found = all.find(|page| page.state() == State::Anon && page.index() == index);
+    found.expect("a page of private memory")
 }
 
 /// Does all deferred work, then checks that every frame is free or accounted for; `free` is the number of free frames

@@ -20,8 +20,13 @@ fn set(world: &World, page: u64, word: u64) {
 
 /// Two layers, the lower one of more pages than one step of folding brings up: so it stays, and the entry keeps its state.
 fn foldable(world: &World) {
-    let (vm, space) = (&world.lab.vm, &world.space);
     world.map_pages(12, false, Source::Anon);
+    make_foldable(world);
+}
+
+/// Puts two such layers over those that there are.
+fn make_foldable(world: &World) {
+    let (vm, space) = (&world.lab.vm, &world.space);
     (0..8).for_each(|page| set(world, page, 7));
     let first = space.fork(vm).unwrap();
     (8..11).for_each(|page| set(world, page, 8));
@@ -40,6 +45,10 @@ fn shows_its_pages(world: &World) {
 /// neither.
 fn a_fault_beside_folding(world: &Arc<World>) {
     foldable(world);
+    faults_beside_folding(world);
+}
+
+fn faults_beside_folding(world: &Arc<World>) {
     let fault = spawn(world, 1, |world| {
         let _either = world.space.fault(&world.lab.vm, AT, Access::Write);
     });
@@ -134,26 +143,11 @@ fn a_copy_of_a_settled_page_that_has_gone_comes_over_no_hole() {
 #[test]
 fn no_older_page_comes_to_the_front_beside_folding() {
     stop_everywhere(|world| {
-        let (vm, space) = (&world.lab.vm, &world.space);
         world.map_pages(13, false, Source::Anon);
         (0..13).for_each(|page| set(world, page, 5));
-        let keep = space.fork(vm).unwrap();
-        (0..8).for_each(|page| set(world, page, 7));
-        let first = space.fork(vm).unwrap();
-        (8..11).for_each(|page| set(world, page, 8));
-        let second = space.fork(vm).unwrap();
-        set(world, 11, 9);
-        first.clear(vm);
-        second.clear(vm);
-        space.drop_tables(vm);
-        let fault = spawn(world, 1, |world| {
-            let _either = world.space.fault(&world.lab.vm, AT, Access::Write);
-        });
-        let folder = spawn(world, 2, |world| {
-            world.space.maintain(&world.lab.vm);
-        });
-        join([fault, folder]);
-        shows_its_pages(world);
-        keep.clear(vm);
+        let keep = world.space.fork(&world.lab.vm).unwrap();
+        make_foldable(world);
+        faults_beside_folding(world);
+        keep.clear(&world.lab.vm);
     });
 }

@@ -11,11 +11,10 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use family::{AT, Lab, PAGE, write};
-use vm::page::{Page, State};
+use vm::Tuning;
 use vm::space::Advice;
-use vm::{Pfn, Tuning};
 use vm_host::mmu::FlushHook;
-use vm_host::program::Program;
+use vm_host::program::{Program, private_page};
 
 const PAGES: u64 = 600;
 /// Pages that a round looks at, where one space has the object.
@@ -200,10 +199,7 @@ fn a_page_that_somebody_held_in_an_earlier_round_is_freed() {
     let child = p.fork().unwrap();
     lab.unmap(&p, 1..PAGES);
     drop(child);
-    let frames = lab.vm.pages;
-    let is_held = |page: &&Page| page.state() == State::Anon && page.index() == 7;
-    let mut all = (0..8192).filter_map(|n| frames.find(Pfn(n)));
-    let busy = all.find(is_held).unwrap().try_hard_busy().unwrap();
+    let busy = private_page(&lab.vm, 7).try_hard_busy().unwrap();
     lab.vm.tend();
     drop(busy);
     rounds(&lab);

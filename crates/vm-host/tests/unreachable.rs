@@ -10,7 +10,7 @@ use std::sync::Arc;
 use family::{AT, Lab, PAGE, write};
 use vm::Access;
 use vm::space::{Advice, RemapArgs, RemapTarget, Space};
-use vm_host::program::Program;
+use vm_host::program::{Program, private_page};
 
 const TO: u64 = 0x7800_0000;
 /// Number of pages at the start of each test: more than a slice of a sweep looks at.
@@ -208,12 +208,7 @@ fn a_page_that_somebody_holds_is_freed_in_a_later_turn() {
     let child = p.fork().unwrap();
     lab.unmap(&p, 1..PAGES);
     drop(child);
-    let frames = lab.vm.pages;
-    let held = (0..8192).map(vm::Pfn).find(|&pfn| {
-        let page = frames.find(pfn);
-        page.is_some_and(|page| page.state() == vm::page::State::Anon && page.index() == 7)
-    });
-    let busy = frames.get(held.unwrap()).try_hard_busy().unwrap();
+    let busy = private_page(&lab.vm, 7).try_hard_busy().unwrap();
     assert_eq!(lab.pages(), 2);
     drop(busy);
     assert_eq!(lab.pages(), 1);

@@ -33,7 +33,7 @@ use ksync::CpuPin;
 
 pub(crate) use self::superpage::{BLOCK_BYTES, has_block, wants};
 use crate::alloc::NoMemory;
-use crate::backing::Chain;
+use crate::backing::{Backing, Chain};
 use crate::map::{EntryState, MapEntry, Prot};
 use crate::object::{Object, Slot};
 use crate::page::{PAGE_SIZE, Page, Pfn, Wanted};
@@ -354,14 +354,19 @@ impl<M: Machine> Attempt<'_, M> {
         self.entry.state() == self.state && self.empty_above(self.va, depth)
     }
 
+    /// Whether a layer has no page at an address.
+    #[inline(always)]
+    fn is_empty_at(&self, layer: &Backing, va: u64) -> bool {
+        let object = layer.object(self.pin);
+        object.is_some_and(|object| object.lookup(self.pin, layer.index(va)).is_none())
+    }
+
     #[inline(always)]
     fn empty_above(&self, va: u64, depth: usize) -> bool {
         depth == 0
-            || self.chain.layers()[..depth].iter().all(|layer| {
-                layer
-                    .object(self.pin)
-                    .is_some_and(|object| object.lookup(self.pin, layer.index(va)).is_none())
-            })
+            || self.chain.layers()[..depth]
+                .iter()
+                .all(|layer| self.is_empty_at(layer, va))
     }
 
     /// Whether no layer between the front one and that at `depth` has a page here. Asked when the front layer has one: folding may
@@ -369,26 +374,16 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(always)]
     fn empty_between(&self, depth: usize) -> bool {
         depth <= 1
-            || self.chain.layers()[1..depth].iter().all(|layer| {
-                layer
-                    .object(self.pin)
-                    .is_some_and(|object| object.lookup(self.pin, layer.index(self.va)).is_none())
-            })
+            || self.chain.layers()[1..depth]
+                .iter()
+                .all(|layer| self.is_empty_at(layer, self.va))
     }
 
     /// Whether no layer except `except` has a page here.
     #[inline(never)]
     fn empty_but(&self, except: usize) -> bool {
-        self.chain
-            .layers()
-            .iter()
-            .enumerate()
-            .all(|(depth, layer)| {
-                depth == except
-                    || layer.object(self.pin).is_some_and(|object| {
-                        object.lookup(self.pin, layer.index(self.va)).is_none()
-                    })
-            })
+        let mut layers = self.chain.layers().iter().enumerate();
+        layers.all(|(depth, layer)| depth == except || self.is_empty_at(layer, self.va))
     }
 
     fn prot(&self, write: bool) -> pmap::Prot {

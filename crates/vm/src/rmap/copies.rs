@@ -14,12 +14,14 @@ use ksync::Walked;
 use rust_alloc::sync::Arc;
 use smallvec::SmallVec;
 
-use super::{MAPPINGS, ReverseMap};
+use super::ReverseMap;
 use crate::object::Object;
 use crate::pmap::Pmap;
 use crate::tlb::ScanGather;
 use crate::{Machine, Vm};
 
+/// Mappings that are found in one hold of a lock.
+const MAPPINGS: usize = 32;
 /// Pages of a mapping that are looked at with one pin.
 const COPIES: usize = 64;
 /// Changes of pmap after which there is a flush.

@@ -463,9 +463,6 @@ fn scan_mapped<'a, M: Machine>(
     }
 }
 
-/// Mappings of a file that are looked at in one hold of a lock.
-const MAPPINGS: usize = 32;
-
 /// Where entries are listed, a removal unlists an entry before its flush, and a scan that comes between the two does not meet the
 /// entry. So after the lists it looks at each mapping of a file, which is attached until that flush is over, for flushes that are due
 /// where the pages may have been mapped, and makes them. Without that a frame could be used again while a CPU still writes to it.

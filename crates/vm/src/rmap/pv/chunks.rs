@@ -364,7 +364,10 @@ impl PmapChunks {
     /// Calls `visit` for each entry that is reserved or listed. The list is locked meanwhile, unless the pmap was forgotten:
     /// then it does not change.
     pub(super) fn for_each_used(&self, frames: &Frames, mut visit: impl FnMut(&Chunk, Place)) {
-        let _all: ControlFlow<()> = self.try_each_used(frames, |chunk, place| {
+        let list = self.list.lock();
+        let first = list.first;
+        let _list = (!self.is_forgotten()).then_some(list);
+        let _all: ControlFlow<()> = Self::try_each_of(first, frames, |chunk, place| {
             visit(chunk, place);
             ControlFlow::Continue(())
         });
@@ -382,18 +385,6 @@ impl PmapChunks {
             return ControlFlow::Continue(());
         }
         Self::try_each_of(list.first, frames, visit)
-    }
-
-    /// As [`for_each_used`](PmapChunks::for_each_used), until `visit` breaks.
-    fn try_each_used<B>(
-        &self,
-        frames: &Frames,
-        visit: impl FnMut(&Chunk, Place) -> ControlFlow<B>,
-    ) -> ControlFlow<B> {
-        let list = self.list.lock();
-        let first = list.first;
-        let _list = (!self.is_forgotten()).then_some(list);
-        Self::try_each_of(first, frames, visit)
     }
 
     /// The used entries of a chunk and those behind it. They do not change meanwhile.
