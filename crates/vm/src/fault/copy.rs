@@ -26,7 +26,7 @@ impl<M: Machine> Attempt<'_, M> {
     fn copy_unsettled(&self, found: &Found<'_>, front: EmptySlot<'_>) -> Step {
         if found.page.is_hard_busy() {
             // A page that is being inserted may be removed again, and its frame reused.
-            return found.busy(Wanted::Soft);
+            return found.busy(Wanted::Kept);
         }
         self.bring(found, front, || found.object.holds(found.page, found.index))
     }
@@ -72,7 +72,7 @@ impl<M: Machine> Attempt<'_, M> {
         copy_frame(&self.vm.machine, pfn, found.pfn);
         self.vm.stats.get(self.pin).cow_copy.add(1);
         let step = self.put(front, (pfn, true), 0, || {
-            self.empty_between(found.depth) && stayed()
+            self.empty_between(found.depth) && self.is_reached(self.va, found.depth) && stayed()
         });
         if matches!(step, Step::Done) && found.object.is_private() {
             // Perhaps no mapping reaches the original any more.
@@ -136,7 +136,7 @@ impl<M: Machine> Attempt<'_, M> {
         self.vm.stats.get(self.pin).cow_move.add(1);
         found.page.mark(marks(true));
         // If the entry has changed since, the operation that changed it finds the page in front.
-        let step = self.enter_busy(found.pfn, true, || self.check(0));
+        let step = self.enter_busy(found.pfn, true, || self.check_found(0));
         if self.may_want_superpage() && matches!(step, Step::Done) {
             self.promote_alike(front, index);
         }

@@ -273,9 +273,7 @@ impl<M: Machine> Attempt<'_, M> {
             {
                 // Pages beyond the end of a file may exist for a moment during a truncation. Private copies stay in
                 // their object when the file shrinks.
-                if !object.has_index(index)
-                    || !below.as_slice().is_empty() && self.chain.is_cut_off(self.pin, self.va)
-                {
+                if !object.has_index(index) || !self.is_reached(self.va, depth) {
                     return Step::Fail(FaultError::Bus);
                 }
                 let found = Found {
@@ -369,6 +367,19 @@ impl<M: Machine> Attempt<'_, M> {
                 .all(|layer| self.is_empty_at(layer, va))
     }
 
+    /// As `check`, for a page that was found. A private copy above a file is not entered beyond its end: truncation lowers the
+    /// limit, and then takes this lock, when it looks for copies.
+    #[inline(always)]
+    fn check_found(&self, depth: usize) -> bool {
+        self.check(depth) && self.is_reached(self.va, depth)
+    }
+
+    /// Whether the file below the layer at `depth`, if there is one, reaches as far as `va`.
+    #[inline(always)]
+    fn is_reached(&self, va: u64, depth: usize) -> bool {
+        depth + 1 == self.chain.layers().len() || !self.chain.is_cut_off(self.pin, va)
+    }
+
     /// Whether no layer between the front one and that at `depth` has a page here. Asked when the front layer has one: folding may
     /// have moved a page from a layer that was looked at later to one that was looked at earlier, and then neither had it.
     #[inline(always)]
@@ -442,7 +453,7 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(never)]
     fn resident(&self, found: &Found<'_>) -> Step {
         if found.page.is_hard_busy() {
-            return found.busy(Wanted::Soft);
+            return found.busy(Wanted::Kept);
         }
         let writable = found.depth == 0 && self.front_writable(found.object.is_anon());
         if writable && !found.object.is_anon() {
@@ -459,7 +470,7 @@ impl<M: Machine> Attempt<'_, M> {
             self.va,
             leaf,
             false,
-            move || self.check(found.depth),
+            move || self.check_found(found.depth),
             move || found.is_still(writable),
         );
         let entered = match entered {
@@ -483,7 +494,7 @@ impl<M: Machine> Attempt<'_, M> {
                 self.displace(found, writable)
             }
             Err(EnterError::NoTable(NoMemory)) => Step::Fail(FaultError::NoMemory),
-            Err(EnterError::Retry) => found.busy(Wanted::Soft),
+            Err(EnterError::Retry) => found.busy(Wanted::Kept),
             Err(EnterError::Blocked(blocked)) => Step::Blocked(blocked),
             Err(_) => Step::Again,
         }
@@ -513,7 +524,7 @@ impl<M: Machine> Attempt<'_, M> {
             &self.ticket,
             self.va,
             leaf,
-            move || self.check(found.depth),
+            move || self.check_found(found.depth),
             move || found.is_still(writable),
         )
     }
@@ -526,7 +537,7 @@ impl<M: Machine> Attempt<'_, M> {
         };
         if found.page.is(found.object.identity(), found.index) {
             found.page.mark(marks(writable));
-            self.enter_busy(found.pfn, writable, || self.check(found.depth))
+            self.enter_busy(found.pfn, writable, || self.check_found(found.depth))
         } else {
             Step::Again
         }

@@ -83,7 +83,6 @@ impl<M: Machine> Attempt<'_, M> {
         let Some(object) = layer.object(self.pin) else {
             return Ok(());
         };
-        let is_last = depth + 1 == layers.len();
         let writable = depth == 0 && self.front_writable(object.is_anon());
         let va = |n: usize| self.va + (n * PAGE_SIZE) as u64;
         let wanted = |n: usize| bits >> n & 1 != 0;
@@ -100,7 +99,7 @@ impl<M: Machine> Attempt<'_, M> {
                 let index = layer.index(va(n));
                 let pfn = object.lookup(self.pin, index).filter(|_| wanted(n))?;
                 let good = object.has_index(index)
-                    && (is_last || !self.chain.is_cut_off(self.pin, va(n)))
+                    && self.is_reached(va(n), depth)
                     && self.empty_above(va(n), depth);
                 good.then_some(pfn)
             },

@@ -279,7 +279,7 @@ impl Object {
 
     /// Sets the size, at most `MAX_SIZE`, under the object's lock. Sleeping context: waits for pages that are held busy.
     /// Pages beyond the new size are unmapped everywhere and freed, unless the file grows; accesses there fail with `Bus`,
-    /// even if a private mapping has a copy. A private copy may stay mapped if a fault is just entering it. If the file
+    /// even if a private mapping has a copy. If the file
     /// grows, pages that were allocated beyond its end stay, as in Linux: they are zeroes.
     pub fn truncate<M: Machine>(&self, vm: &Vm<M>, size: u64) {
         debug_assert!(self.kind == Kind::File);

@@ -137,6 +137,8 @@ pub enum Wanted {
     Free,
     /// Not held hard-busy, and not wanted by a thread that waits for hard busy.
     Soft,
+    /// Not held hard-busy.
+    Kept,
 }
 
 impl Page {
@@ -159,6 +161,7 @@ impl Page {
             Wanted::Free => HARD | COUNT,
             // Only a held page has the mark.
             Wanted::Soft => HARD | WANTED,
+            Wanted::Kept => HARD,
         };
         let mut seen = self.busy.load(Relaxed);
         while seen & in_the_way != 0 {

@@ -71,7 +71,7 @@ fn waiters_are_reported_once() {
     let wanted = |what| page.want(what, || true);
     assert!(!wanted(Wanted::Free), "nobody is in the way");
     assert!(page.take_hard_busy());
-    assert!(wanted(Wanted::Free) && wanted(Wanted::Soft));
+    assert!(wanted(Wanted::Free) && wanted(Wanted::Soft) && wanted(Wanted::Kept));
     assert!(page.hard_unbusy(), "somebody waits");
     assert!(page.take_soft_busy() && page.take_soft_busy());
     assert!(!wanted(Wanted::Soft), "soft holders are not in its way");
@@ -82,6 +82,10 @@ fn waiters_are_reported_once() {
         "soft holders do not follow one another for ever"
     );
     assert!(wanted(Wanted::Soft), "it waits, too");
+    assert!(
+        !wanted(Wanted::Kept),
+        "a thread that holds nothing need not wait"
+    );
     assert!(page.soft_unbusy(), "the last one wakes");
     assert!(page.take_hard_busy());
     assert!(!page.hard_unbusy(), "nobody waits any more");

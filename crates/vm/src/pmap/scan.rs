@@ -20,8 +20,8 @@ use rust_alloc::sync::Arc;
 
 use super::pte::{Prot, Pte};
 use super::table::{Table, slot};
-use super::walk::Miss;
-use super::{Loss, Pmap};
+use super::walk::{Mapper, Miss};
+use super::{Loss, Pmap, TABLE_BYTES};
 use crate::page::{PAGE_SIZE, Pfn};
 use crate::rmap::{self, Blocked, Map, ReverseMap, Scan, Sought, Visit};
 use crate::tlb::ScanGather;
@@ -108,7 +108,8 @@ impl Pmap {
     }
 
     /// Removes entries of `range`, whatever they map, from its start on, up to `most`; returns where to go on. As the pmap is
-    /// a cache, this only costs later faults. Translations stay usable until `gather`, which has room, is finished.
+    /// a cache, this only costs later faults. Translations stay usable until `gather`, which has room, is finished. An entry
+    /// is left only if what allowed it was looked at, under its table's lock, after this had begun.
     ///
     /// # Errors
     /// A page's list is held: entries of it and of later pages may be left.
@@ -122,9 +123,18 @@ impl Pmap {
         let pin = ksync::pin();
         let (mut va, mut left) = (range.start, most);
         while left > 0 {
-            let Some(run) = self.mapped_from(vm, &pin, va, range.end) else {
+            let Some((mapper, at)) = self.next_leaf(vm, &pin, va, range.end) else {
                 va = range.end;
                 break;
+            };
+            if let Mapper::Table(table) = mapper {
+                // A fault that is entering a page holds the lock.
+                drop(table.lock_leaf());
+            }
+            let reach = ((at | (TABLE_BYTES - 1)) + 1).min(range.end);
+            let Some(run) = self.mapped_from(vm, &pin, at, reach) else {
+                (va, left) = (reach, left - 1);
+                continue;
             };
             let pages = run.pages.min(left);
             for n in 0..pages {
