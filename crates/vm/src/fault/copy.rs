@@ -72,7 +72,7 @@ impl<M: Machine> Attempt<'_, M> {
         copy_frame(&self.vm.machine, pfn, found.pfn);
         self.vm.stats.get(self.pin).cow_copy.add(1);
         let step = self.put(front, (pfn, true), 0, || {
-            self.empty_between(found.depth) && self.is_reached(self.va, found.depth) && stayed()
+            self.is_visible_below_front(found.depth) && stayed()
         });
         if matches!(step, Step::Done) && found.object.is_private() {
             // Perhaps no mapping reaches the original any more.

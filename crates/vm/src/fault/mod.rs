@@ -261,8 +261,8 @@ impl<M: Machine> Attempt<'_, M> {
     /// Looks for the page from the front layer down, and does what the module's table says.
     #[inline(always)]
     fn serve(&self) -> Step {
-        let (mut below, mut depth, mut front) = (self.chain.layers().iter(), 0, None);
-        while let Some(layer) = below.next() {
+        let mut front = None;
+        for (depth, layer) in self.chain.layers().iter().enumerate() {
             let Some(object) = layer.object(self.pin) else {
                 return Step::Again;
             };
@@ -297,7 +297,6 @@ impl<M: Machine> Attempt<'_, M> {
                 index,
                 slot,
             });
-            depth += 1;
         }
         match front {
             Some(front) if front.object.is_anon() => self.fill(front),
@@ -371,7 +370,21 @@ impl<M: Machine> Attempt<'_, M> {
     /// limit, and then takes this lock, when it looks for copies.
     #[inline(always)]
     fn check_found(&self, depth: usize) -> bool {
-        self.check(depth) && self.is_reached(self.va, depth)
+        self.entry.state() == self.state
+            && (self.chain.layers().len() == 1 || self.is_visible(depth))
+    }
+
+    /// Whether the page of the layer at `depth` is what the chain shows: no layer above has one, and a file below reaches so far.
+    #[inline(never)]
+    fn is_visible(&self, depth: usize) -> bool {
+        self.empty_above(self.va, depth) && self.is_reached(self.va, depth)
+    }
+
+    /// As `is_visible`, when the front layer has a page by now.
+    #[inline(always)]
+    fn is_visible_below_front(&self, depth: usize) -> bool {
+        self.chain.layers().len() == 2
+            || self.empty_between(depth) && self.is_reached(self.va, depth)
     }
 
     /// Whether the file below the layer at `depth`, if there is one, reaches as far as `va`.
