@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use shuttle::thread::JoinHandle;
 use vm::space::Source;
 use vm::{Access, FaultError};
 use vm_host::schedules::{AT, PAGE, TO, World, join, spawn, stop_everywhere};
@@ -27,60 +26,110 @@ fn is_cut_off(world: &World, va: u64) {
     assert_eq!(space.fault(vm, va, Access::Read), Err(FaultError::Bus));
 }
 
-/// Truncates the file beside `other`.
-fn truncated(world: &Arc<World>, other: JoinHandle<()>) {
-    let truncation = spawn(world, 2, |world| world.file.truncate(&world.lab.vm, 0));
-    join([other, truncation]);
+/// What runs beside a truncation, and which of the two is stopped.
+#[derive(Clone, Copy)]
+enum Stopped {
+    Other,
+    Truncation,
 }
 
-fn faults(world: &Arc<World>, access: Access) {
-    let fault = spawn(world, 1, move |world| {
+/// Truncates the file beside `other`, while a third CPU takes away the tables.
+fn truncated(world: &Arc<World>, stopped: Stopped, other: impl Fn(&World) + Send + 'static) {
+    let truncate = |world: &World| world.file.truncate(&world.lab.vm, 0);
+    let threads = match stopped {
+        Stopped::Other => [spawn(world, 1, other), spawn(world, 2, truncate)],
+        Stopped::Truncation => [spawn(world, 2, truncate), spawn(world, 1, other)],
+    };
+    let tables = spawn(world, 3, |world| {
+        world.space.drop_tables(&world.lab.vm);
+    });
+    join(threads);
+    join([tables]);
+}
+
+fn faults(world: &Arc<World>, stopped: Stopped, access: Access) {
+    truncated(world, stopped, move |world| {
         let _either = world.space.fault(&world.lab.vm, AT, access);
     });
-    truncated(world, fault);
     is_cut_off(world, AT);
+}
+
+fn read_a_copy(world: &Arc<World>, stopped: Stopped) {
+    with_copy(world);
+    faults(world, stopped, Access::Read);
 }
 
 #[test]
 fn a_fault_maps_no_copy_beyond_the_end() {
-    stop_everywhere(|world| {
-        with_copy(world);
-        faults(world, Access::Read);
-    });
+    stop_everywhere(|world| read_a_copy(world, Stopped::Other));
+    stop_everywhere(|world| read_a_copy(world, Stopped::Truncation));
 }
 
 /// Of two layers with private pages, a write copies from the older one, while a child shares it.
+fn copy_a_copy(world: &Arc<World>, stopped: Stopped) {
+    with_copy(world);
+    let child = world.space.fork(&world.lab.vm).unwrap();
+    world.set_word_at(&world.space, AT + PAGE, 8);
+    faults(world, stopped, Access::Write);
+    child.clear(&world.lab.vm);
+}
+
 #[test]
 fn a_write_copies_no_copy_beyond_the_end() {
-    stop_everywhere(|world| {
-        with_copy(world);
-        let child = world.space.fork(&world.lab.vm).unwrap();
-        world.set_word_at(&world.space, AT + PAGE, 8);
-        faults(world, Access::Write);
-        child.clear(&world.lab.vm);
-    });
+    stop_everywhere(|world| copy_a_copy(world, Stopped::Other));
+    stop_everywhere(|world| copy_a_copy(world, Stopped::Truncation));
 }
 
 /// Nobody shares it: the page comes to the front.
+fn take_over_a_copy(world: &Arc<World>, stopped: Stopped) {
+    with_copy(world);
+    let child = world.space.fork(&world.lab.vm).unwrap();
+    world.set_word_at(&world.space, AT + PAGE, 8);
+    child.clear(&world.lab.vm);
+    faults(world, stopped, Access::Write);
+}
+
 #[test]
 fn a_write_takes_over_no_copy_beyond_the_end() {
-    stop_everywhere(|world| {
-        with_copy(world);
-        let child = world.space.fork(&world.lab.vm).unwrap();
-        world.set_word_at(&world.space, AT + PAGE, 8);
-        child.clear(&world.lab.vm);
-        faults(world, Access::Write);
-    });
+    stop_everywhere(|world| take_over_a_copy(world, Stopped::Other));
+    stop_everywhere(|world| take_over_a_copy(world, Stopped::Truncation));
 }
 
 /// A move enters the pages that the old tables map at the new addresses.
+fn move_a_copy(world: &Arc<World>, stopped: Stopped) {
+    with_copy(world);
+    world.touched(Access::Read);
+    truncated(world, stopped, |world| world.carry(AT, TO));
+    is_cut_off(world, TO);
+}
+
 #[test]
 fn a_move_maps_no_copy_beyond_the_end() {
+    stop_everywhere(|world| move_a_copy(world, Stopped::Other));
+    stop_everywhere(|world| move_a_copy(world, Stopped::Truncation));
+}
+
+/// A write that fails takes away the page that it has put beyond the end. A read fault, which maps the neighbours that it finds,
+/// finds it there before that.
+#[test]
+fn no_neighbour_beyond_the_end_is_mapped() {
     stop_everywhere(|world| {
-        with_copy(world);
-        world.touched(Access::Read);
-        let mover = spawn(world, 1, |world| world.carry(AT, TO));
-        truncated(world, mover);
-        is_cut_off(world, TO);
+        let vm = &world.lab.vm;
+        vm.set_fault_around(4 * PAGE);
+        world.file.truncate(vm, 2 * PAGE);
+        world.map(true, Source::Object(&world.file, 0));
+        world.touched(Access::Write);
+        world.space.drop_tables(vm);
+        let fault = spawn(world, 1, |world| {
+            let _either = world.space.fault(&world.lab.vm, AT, Access::Read);
+        });
+        let writer = spawn(world, 2, |world| {
+            let vm = &world.lab.vm;
+            world.file.truncate(vm, PAGE);
+            assert_eq!(world.file.write(vm, PAGE, PAGE, &mut |_| 0), Ok(0));
+        });
+        join([fault, writer]);
+        world.file.forget_blank(vm, PAGE);
+        is_cut_off(world, AT + PAGE);
     });
 }

@@ -33,8 +33,6 @@ impl<M: Machine> Attempt<'_, M> {
         let first = self.chain.layers()[found.depth].index(start);
         let index = |n: usize| first.wrapping_add(n as u32);
         let va = |n: usize| start + (n * PAGE_SIZE) as u64;
-        // Read once: a later truncation finds the claims.
-        let beyond = object.pages();
         let (mut run, mut run_at): (&[Slot], usize) = (&[], 0);
         let entered = self.space.pmap().enter_around(
             self.vm,
@@ -49,7 +47,8 @@ impl<M: Machine> Attempt<'_, M> {
                     (run, run_at) = (object.slots_from(self.pin, index(n))?, n);
                 }
                 let pfn = run.get(n - run_at)?.page()?;
-                let good = u64::from(index(n)) < beyond && self.empty_above(va(n), found.depth);
+                // The slot first: a write puts its page there before the file reaches as far, and may take it away again.
+                let good = object.has_index(index(n)) && self.empty_above(va(n), found.depth);
                 good.then_some(pfn)
             },
             |n, pfn| {

@@ -380,7 +380,8 @@ impl<M: Machine> Attempt<'_, M> {
         self.empty_above(self.va, depth) && self.is_reached(self.va, depth)
     }
 
-    /// As `is_visible`, when the front layer has a page by now.
+    /// As `is_visible`, when the front layer has a page by now. Says nothing of a page of the file itself: that it has not been
+    /// taken away is asked separately.
     #[inline(always)]
     fn is_visible_below_front(&self, depth: usize) -> bool {
         self.chain.layers().len() == 2

@@ -1,7 +1,8 @@
 //! The contents of a file: read, write, truncate, punch.
 //!
 //! Guarantee: each byte that a read returns was in the file at some moment of the call. After a truncation no mapping has
-//! page-table entries for what was cut off, and if the file grows, the new range reads as zeroes.
+//! page-table entries for what was cut off, and if the file grows, the new range reads as zeroes;
+//! but private mappings show their copies again.
 //!
 //! Readers copy under a pin and write to no shared cache line: frames that leave a file are freed after a grace period. Writers
 //! hold the page soft-busy, so that it stays in the file while they copy.

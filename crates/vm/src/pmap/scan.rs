@@ -109,7 +109,7 @@ impl Pmap {
 
     /// Removes entries of `range`, whatever they map, from its start on, up to `most`; returns where to go on. As the pmap is
     /// a cache, this only costs later faults. Translations stay usable until `gather`, which has room, is finished. An entry
-    /// is left only if what allowed it was looked at, under its table's lock, after this had begun.
+    /// is left only if it was entered under a hold of its table's lock that began after this had begun.
     ///
     /// # Errors
     /// A page's list is held: entries of it and of later pages may be left.
@@ -121,15 +121,18 @@ impl Pmap {
         gather: &mut ScanGather,
     ) -> Result<u64, Blocked> {
         let pin = ksync::pin();
-        let (mut va, mut left) = (range.start, most);
+        let (mut va, mut left, mut passed) = (range.start, most, None);
         while left > 0 {
             let Some((mapper, at)) = self.next_leaf(vm, &pin, va, range.end) else {
                 va = range.end;
                 break;
             };
-            if let Mapper::Table(table) = mapper {
+            if let Mapper::Table(table) = mapper
+                && passed != Some(table.pfn)
+            {
                 // A fault that is entering a page holds the lock.
                 drop(table.lock_leaf());
+                passed = Some(table.pfn);
             }
             let reach = ((at | (TABLE_BYTES - 1)) + 1).min(range.end);
             let Some(run) = self.mapped_from(vm, &pin, at, reach) else {

@@ -1,8 +1,9 @@
 //! Removal of the private copies that mappings of a file have of its pages.
 //!
-//! Guarantee: on return no CPU can use an entry at an address where a mapping covers one of the pages, if it was there when
-//! the removal began. No lock is held for more than [`MAPPINGS`] mappings, nor a pin for more than [`COPIES`] pages. The
-//! time is proportional to the mappings and the entries, whatever parts of the file they are for.
+//! Guarantee: on return no CPU can use an entry of a private copy at an address where a mapping covers one of the pages, also
+//! if a fault was entering it meanwhile. No lock is held for more than [`MAPPINGS`] mappings, nor a pin for more than [`COPIES`]
+//! pages, or tables without any. The time is proportional to the mappings, their tables and the entries, whatever parts of the
+//! file they are for.
 //!
 //! Mechanism: a walk over the file's mappings, some at a time, which are then looked at with no lock held. A pmap is held by a
 //! reference: it may end meanwhile, and then its tables are found closed; or something else may be mapped at the addresses
