@@ -9,7 +9,8 @@
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use vm::Access;
 use vm::page::{Flags, HardBusy, Page};
-use vm::pmap::Entered;
+use vm::pmap::{EnterError, Entered};
+use vm::rmap::ReverseMap;
 use vm::space::Source;
 use vm::{Gather, Pfn, Prot, Pte, Rights, rmap};
 use vm_host::explore::{AT, Act, ELSEWHERE, PAGE, World, at_once};
@@ -414,8 +415,17 @@ fn a_scan_that_finds_protection_pushed_down_finds_that_its_flush_is_due_or_over(
         let leaf = Pte::user(shared_page(world, AT), Prot::WRITE);
         let mut gather = Gather::new();
         pmap.write_protect_high(vm, &ksync::pin(), &mut gather);
-        let entered = pmap.enter(vm, &ksync::pin(), &ticket(vm, pmap), AT, leaf, || true);
-        entered.expect("nothing is in the way");
+        loop {
+            let entered = pmap.enter(vm, &ksync::pin(), &ticket(vm, pmap), AT, leaf, || true);
+            match entered {
+                // The scan holds the lock of both pages' lists.
+                Err(EnterError::Blocked(why)) => vm.rmap.wait(why),
+                entered => {
+                    assert!(entered.is_ok(), "{entered:?}");
+                    break;
+                }
+            }
+        }
         gather.finish(vm);
     };
     let scan: Act = |world| {
