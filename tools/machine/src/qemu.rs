@@ -170,15 +170,7 @@ fn percent_encode(text: &str) -> String {
 /// Init's status from QEMU's exit code and the console's output; none if the guest did not end by itself.
 pub fn init_status(code: Option<i32>, console: &str) -> Option<u8> {
     let code = code.filter(|code| code & 1 == 1)?;
-    let printed = console.lines().rev().find_map(|line| {
-        line.trim_end()
-            .split_once("init exited with status ")?
-            .1
-            .split_whitespace()
-            .next()?
-            .parse::<u8>()
-            .ok()
-    });
+    let printed = printed_status(console).map(|(_, status)| status);
     let low = u8::try_from(code >> 1 & 0x7f).ok()?;
     match printed {
         Some(status) => (status & 0x7f == low).then_some(status),
@@ -187,9 +179,24 @@ pub fn init_status(code: Option<i32>, console: &str) -> Option<u8> {
     }
 }
 
+/// The status that init printed, and where: Linux, which has no way out by port 0xf4, panics behind it.
+pub fn printed_status(console: &str) -> Option<(usize, u8)> {
+    const LINE: &str = "init exited with status ";
+    let at = console.rfind(LINE)?;
+    let word = console[at + LINE.len()..].split_whitespace().next()?;
+    Some((at, word.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn linux_panics_when_init_has_ended() {
+        let console = "right\ninit exited with status 4\r\nKernel panic";
+        assert_eq!(printed_status(console), Some((6, 4)));
+        assert_eq!(printed_status("init exited with status"), None);
+    }
 
     #[test]
     fn the_status_is_in_the_exit_code_and_the_printed_line() {

@@ -3,6 +3,7 @@
 //! Guarantee: the exit status of `run` is that of the guest's init. Jobs that measure are done by `tools/bench`, mutation
 //! tests by `tools/mutants`: those programs are built here when they are asked for, and take this one's place.
 
+mod accept;
 mod diff;
 mod run;
 mod test;
@@ -32,6 +33,7 @@ fn dispatch(job: &Job) -> Result<u8> {
         Job::HostTest(design) => return test::host_only(*design),
         Job::BootTest(asked) => return test::boot_only(asked),
         Job::Soak(asked) => return test::soak(asked),
+        Job::Accept(asked) => return accept::run(asked),
         Job::Diff(asked) => return diff::run(asked),
         Job::DiffTest(setup) => return test::diff_only(setup),
         Job::Miri => return test::miri(),

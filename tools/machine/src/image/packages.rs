@@ -24,6 +24,9 @@ const FOR_SCRIPTS: &[&str] = &[
     "ucf",
 ];
 
+/// Has apt offer what its sources have: what is installed on the host may come from elsewhere, and cannot be fetched then.
+const NOTHING_INSTALLED: [&str; 2] = ["-o", "Dir::State::status=/dev/null"];
+
 /// What apt tells of a package.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Record {
@@ -134,6 +137,7 @@ fn download(cache: &Path, records: &[&Record], step: &Step) -> Result<()> {
         // A user's own directory is not readable for apt's download user; this is harmless and it says so at length.
         command
             .current_dir(cache)
+            .args(NOTHING_INSTALLED)
             .args(["-q", "download"])
             .args(&names);
         tools::output(&mut command, "apt-get download")
@@ -191,6 +195,7 @@ fn closure(wanted: &[String], step: &Step) -> Result<Vec<Record>> {
 fn show(names: &BTreeSet<String>) -> Result<BTreeMap<String, Record>> {
     let mut command = Command::new("apt-cache");
     let out = command
+        .args(NOTHING_INSTALLED)
         .args(["show", "--no-all-versions"])
         .args(names)
         .output()

@@ -28,6 +28,8 @@ pub enum Job {
     BootTest(BootTests),
     /// storms for MINUTES of the guest's clock on 4 CPUs, release and debug; vmbench at full size on 8 CPUs, five times
     Soak(Soak),
+    /// the programs of the jobs, on Pantala and on Linux, results checked: table, doc/accept.md; goes on where it was cut off
+    Accept(Accept),
     /// compare with Linux: table, build/bench/report.html and samples
     Bench(Bench),
     /// compare the three reverse maps, and Linux: table, build/rivals/report.html and samples
@@ -64,6 +66,7 @@ impl Job {
             | Job::User
             | Job::Image(_)
             | Job::HostTest(_)
+            | Job::Accept(_)
             | Job::Bench(_)
             | Job::Rivals(_)
             | Job::Commute(_)
@@ -168,6 +171,19 @@ impl Kernels {
     pub fn wants(&self, system: &str) -> bool {
         self.systems.is_empty() || self.systems.iter().any(|wanted| wanted == system)
     }
+}
+
+/// Programs on both kernels.
+#[derive(Args, Clone, Debug)]
+pub struct Accept {
+    /// beginnings of the programs' names; none: all
+    pub names: Vec<String>,
+    /// Which kernels.
+    #[command(flatten)]
+    pub kernels: Kernels,
+    /// Which of Pantala's.
+    #[command(flatten)]
+    pub kernel: Kernel,
 }
 
 /// A comparison of costs.

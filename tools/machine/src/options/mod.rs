@@ -8,7 +8,7 @@ mod machine;
 mod values;
 
 pub use jobs::{
-    Bench, BootTests, Commute, Diff, Job, Kernels, Mutants, Run, Setup, Soak, System, Work,
+    Accept, Bench, BootTests, Commute, Diff, Job, Kernels, Mutants, Run, Setup, Soak, System, Work,
 };
 pub use machine::{Accel, Build, Design, Image, Kernel, Machine, Profile, Rmap, Sources};
 pub use values::{Words, mebibytes};

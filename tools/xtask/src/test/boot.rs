@@ -5,20 +5,18 @@
 //! CPUs, of which tests mostly keep one busy, counts as one.
 
 use super::Totals;
-use super::spec::{Line, On, Spec};
-use anyhow::{Context, Result, ensure};
+use super::guest::{Ended, Guest, read_console};
+use super::spec::{On, Spec, chosen};
+use anyhow::Result;
 use machine::options::{Accel, Image, Profile, Rmap, Setup, Words};
 use machine::progress::{Step, step};
-use machine::qemu::{self, Serial};
 use machine::{build, image, locked, tools};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Stdio};
 use std::sync::{Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What all boots share.
 struct Shared {
@@ -110,36 +108,6 @@ fn boots_of(specs: &[Spec]) -> Vec<Boot<'_>> {
     // Small machines first, side by side: between larger ones a CPU of the host would stay idle.
     boots.sort_by_key(|boot| boot.on.host_cpus() != 1);
     boots
-}
-
-fn chosen(dir: &Path, names: &[String]) -> Result<Vec<Spec>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|suffix| suffix == "toml") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    let specs = files
-        .iter()
-        .map(|path| Spec::read(path))
-        .collect::<Result<Vec<_>>>()?;
-    for name in names {
-        ensure!(
-            specs
-                .iter()
-                .any(|spec| spec.name.starts_with(name.as_str())),
-            "no boot test is named {name}"
-        );
-    }
-    let wanted = |spec: &Spec| {
-        names.is_empty()
-            || names
-                .iter()
-                .any(|name| spec.name.starts_with(name.as_str()))
-    };
-    Ok(specs.into_iter().filter(wanted).collect())
 }
 
 fn prepare(setup: &Setup, boots: &[Boot]) -> Result<Shared> {
@@ -263,47 +231,6 @@ fn failure(shared: &Shared, boot: &Boot, reason: &str, took: f64) -> String {
     )
 }
 
-fn read_console(log: &Path) -> String {
-    fs::read(log).map_or_else(
-        |_| String::new(),
-        |bytes| String::from_utf8_lossy(&bytes).replace('\r', ""),
-    )
-}
-
-/// Types the lines of a test at the console, each once its cue has appeared.
-struct Typist<'a> {
-    lines: std::slice::Iter<'a, Line>,
-    next: Option<&'a Line>,
-    /// Bytes of the console before which cues have been found.
-    heard: usize,
-    keyboard: Option<ChildStdin>,
-}
-
-impl Typist<'_> {
-    fn listen(&mut self, log: &Path) {
-        let Some(keyboard) = &mut self.keyboard else {
-            return;
-        };
-        while let Some(line) = self.next.take().or_else(|| self.lines.next()) {
-            let console = read_console(log);
-            let Some(at) = console
-                .get(self.heard..)
-                .and_then(|rest| rest.find(&line.after))
-            else {
-                self.next = Some(line);
-                return;
-            };
-            self.heard += at + line.after.len();
-            // Like a person: a key in the instant of the prompt may still meet the terminal's old settings.
-            std::thread::sleep(Duration::from_millis(300));
-            // A guest that has gone no longer reads; its console then lacks what the test expects.
-            let _ = keyboard
-                .write_all(line.keys.as_bytes())
-                .and_then(|()| keyboard.flush());
-        }
-    }
-}
-
 /// The image of a test, of which the machine may get the beginning alone: a copy beside its log then.
 fn image_of(shared: &Shared, spec: &Spec, log: &Path) -> Result<PathBuf> {
     let whole = shared.images[&(spec.packages.clone(), spec.gzip)].clone();
@@ -320,56 +247,22 @@ fn image_of(shared: &Shared, spec: &Spec, log: &Path) -> Result<PathBuf> {
 /// Boots once and judges what came of it.
 fn run_one(shared: &Shared, boot: &Boot) -> Result<Result<(), String>> {
     let Boot { spec, on, .. } = boot;
-    let machine = on.machine(shared.accel)?;
     let check = if shared.own && spec.leakcheck {
         "leakcheck"
     } else {
         ""
     };
-    let options = format!("{check} {} {}", spec.options, on.options());
-    let append = qemu::append(spec.run.as_deref(), options.trim());
-    let kernel = &shared.kernels[&(on.profile() == Profile::Debug, on.rmap()?)];
     let log = log_path(shared, boot);
     let image = image_of(shared, spec, &log)?;
-    let mut command = qemu::command(&machine, kernel, &image, &append, Serial::Output);
-    let create = |path: &Path| {
-        fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))
+    let guest = Guest {
+        machine: on.machine(shared.accel)?,
+        kernel: &shared.kernels[&(on.profile() == Profile::Debug, on.rmap()?)],
+        image: &image,
+        options: format!("{check} {} {}", spec.options, on.options()),
+        log: &log,
     };
-    // QEMU's own complaints are kept apart: they are no sign that a guest ran.
-    let complaints = log.with_extension("qemu");
-    let (out, err) = (create(&log)?, create(&complaints)?);
-    let stdin = if spec.talk.is_empty() {
-        Stdio::null()
-    } else {
-        Stdio::piped()
+    let Some(Ended { console, status }) = guest.run(spec)? else {
+        return Ok(Err(format!("not over after {} s", spec.timeout)));
     };
-    let mut child = command
-        .stdin(stdin)
-        .stdout(out)
-        .stderr(err)
-        .spawn()
-        .context("cannot start QEMU")?;
-    let began = Instant::now();
-    let limit = Duration::from_secs(spec.timeout);
-    let mut typist = Typist {
-        lines: spec.talk.iter(),
-        next: None,
-        heard: 0,
-        keyboard: child.stdin.take(),
-    };
-    let status = loop {
-        typist.listen(&log);
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if began.elapsed() > limit {
-            child.kill()?;
-            child.wait()?;
-            return Ok(Err(format!("not over after {} s", spec.timeout)));
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    };
-    let console = read_console(&log);
-    let status = qemu::init_status(status.code(), &console);
     Ok(spec.judge(&console, status, shared.own))
 }

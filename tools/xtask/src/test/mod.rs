@@ -4,9 +4,10 @@
 //! `N passed, N failed`, and the status is 0 only if none failed and at least one ran.
 
 mod boot;
+pub mod guest;
 mod host;
 mod miri;
-mod spec;
+pub mod spec;
 
 use anyhow::{Result, anyhow};
 use machine::options::{BootTests, Design, Setup, Soak};

@@ -190,7 +190,7 @@ impl Spec {
         Spec::parse(&name, &text).with_context(|| path.display().to_string())
     }
 
-    fn parse(name: &str, text: &str) -> Result<Spec> {
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Spec> {
         let mut spec: Spec = toml::from_str(text)?;
         spec.name = name.into();
         ensure!(!spec.on.is_empty(), "no machine to run on");
@@ -248,6 +248,40 @@ impl Spec {
             )),
         }
     }
+}
+
+/// The descriptions in a directory whose names begin with one of `names`, by name; without any, all.
+///
+/// # Errors
+/// A description is wrong, or none has one of the names.
+pub fn chosen(dir: &Path, names: &[String]) -> Result<Vec<Spec>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|suffix| suffix == "toml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let specs = files
+        .iter()
+        .map(|path| Spec::read(path))
+        .collect::<Result<Vec<_>>>()?;
+    for name in names {
+        ensure!(
+            specs
+                .iter()
+                .any(|spec| spec.name.starts_with(name.as_str())),
+            "no boot test is named {name}"
+        );
+    }
+    let wanted = |spec: &Spec| {
+        names.is_empty()
+            || names
+                .iter()
+                .any(|name| spec.name.starts_with(name.as_str()))
+    };
+    Ok(specs.into_iter().filter(wanted).collect())
 }
 
 /// What the kernel says when init has ended: that no frame is missing, that its stacks were deep enough, and, if it took
