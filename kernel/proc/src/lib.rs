@@ -45,6 +45,7 @@ pub mod reaper;
 mod reference_cache;
 pub mod rlimit;
 pub mod rseq;
+mod rt_limit;
 mod rusage;
 pub mod sem_undo;
 pub mod signal;

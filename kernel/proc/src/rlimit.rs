@@ -40,9 +40,9 @@ pub enum Resource {
     Msgqueue = 12,
     /// Ceiling of nice.
     Nice = 13,
-    /// Ceiling of real-time priority; not enforced.
+    /// Ceiling of real-time priority.
     Rtprio = 14,
-    /// Microseconds of real-time CPU time without a sleep; not enforced.
+    /// Microseconds of CPU time with a real-time priority without a sleep.
     Rttime = 15,
 }
 

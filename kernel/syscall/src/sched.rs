@@ -7,7 +7,7 @@ use cred::{Cap, Cred};
 use hal::uaccess::UserPtr;
 use proc::{Resource, UserThreadExt, ids};
 use task::current::current;
-use task::sched::{self, CpuMask, Policy};
+use task::sched::{self, CpuMask, Policy, Setting};
 use task::thread::Thread;
 
 use super::errno::Errno;
@@ -31,7 +31,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
 ];
 
 fn sched_yield(_: &mut Args) -> Result<u64, Errno> {
-    sched::yield_now();
+    sched::yield_turn();
     Ok(0)
 }
 
@@ -117,47 +117,108 @@ fn sched_getaffinity(a: &mut Args) -> Result<u64, Errno> {
     Ok(n as u64 * 8)
 }
 
-fn policy_number(t: &Thread) -> u64 {
-    let reset = if t.reset_on_fork() { RESET_ON_FORK } else { 0 };
-    t.policy() as u64 | u64::from(reset)
-}
-
 fn sched_getscheduler(a: &mut Args) -> Result<u64, Errno> {
-    Ok(policy_number(&*target(a.int(0))?))
+    let setting = target(a.int(0))?.setting();
+    let reset = if setting.reset_on_fork {
+        RESET_ON_FORK
+    } else {
+        0
+    };
+    Ok(setting.policy as u64 | u64::from(reset))
 }
 
 const RESET_ON_FORK: u32 = 0x4000_0000;
-const FIFO: u32 = 1;
-const ROUND_ROBIN: u32 = 2;
 
-/// The policy with that number, for a thread with that priority.
+/// The policy with that number, with that priority.
 ///
 /// # Errors
-/// EPERM for a real-time policy: no CPU time is set aside for these, so nobody may have one. EINVAL for others, and for a priority that
-/// the policy does not have.
-pub(super) fn policy(number: u32, priority: i32) -> Result<Policy, Errno> {
-    match (number, priority) {
-        (0, 0) => Ok(Policy::Other),
-        (3, 0) => Ok(Policy::Batch),
-        (5, 0) => Ok(Policy::Idle),
-        (FIFO | ROUND_ROBIN, 1..=99) => Err(Errno::EPERM),
-        _ => Err(Errno::EINVAL),
+/// EINVAL for other numbers, SCHED_DEADLINE among them, and for a priority that the policy does not have.
+pub(super) fn policy(number: u32, priority: i32) -> Result<(Policy, u8), Errno> {
+    let policy = match number {
+        0 => Policy::Other,
+        1 => Policy::Fifo,
+        2 => Policy::RoundRobin,
+        3 => Policy::Batch,
+        5 => Policy::Idle,
+        _ => return Err(Errno::EINVAL),
+    };
+    let highest = if policy.is_real_time() {
+        1..=sched::HIGHEST.into()
+    } else {
+        0..=0
+    };
+    if highest.contains(&priority) {
+        Ok((policy, priority as u8))
+    } else {
+        Err(Errno::EINVAL)
     }
 }
 
-/// Gives `t` a policy. As on Linux, only a privileged caller ends SCHED_RESET_ON_FORK, and takes a thread out of SCHED_IDLE if its
-/// RLIMIT_NICE forbids its nice value.
+/// Checks that the caller may give `t` the setting `new` in place of `seen`, and the nice value `nice` if there is one. As on Linux, the
+/// owner needs the privilege (CAP_SYS_NICE) to end SCHED_RESET_ON_FORK, to take the thread out of SCHED_IDLE if its RLIMIT_NICE forbids its
+/// nice value, for a nice value beyond that limit, and, beyond RLIMIT_RTPRIO, to raise a real-time priority; with a limit of 0 also to
+/// get a real-time policy that the thread does not have.
 ///
 /// # Errors
-/// EPERM; nothing has changed.
-pub(super) fn give_policy(t: &Thread, policy: Policy, reset: bool) -> Result<(), Errno> {
+/// EPERM.
+fn may_set(t: &Thread, seen: Setting, new: Setting, nice: Option<i8>) -> Result<(), Errno> {
     may_change(t)?;
-    let leaves_idle = t.policy() == Policy::Idle && policy != Policy::Idle;
-    let needs_right = t.reset_on_fork() && !reset || leaves_idle && !within_limit(t, t.nice());
+    let leaves_idle = seen.policy == Policy::Idle && new.policy != Policy::Idle;
+    let most = t.process().rlimit(Resource::Rtprio);
+    let rises = new.priority > seen.priority && u64::from(new.priority) > most;
+    let real_time = new.policy.is_real_time() && (rises || new.policy != seen.policy && most == 0);
+    let needs_right = real_time
+        || seen.reset_on_fork && !new.reset_on_fork
+        || leaves_idle && !within_limit(t, t.nice())
+        || nice.is_some_and(|nice| nice < t.nice() && !within_limit(t, nice));
     if needs_right && !current().cred().capable(Cap::SysNice) {
         return Err(Errno::EPERM);
     }
-    t.set_policy(policy, reset);
+    Ok(())
+}
+
+/// How much of a setting a call gives, once it has been checked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Nothing.
+    Nothing,
+    /// Only SCHED_RESET_ON_FORK: Linux changes nothing else where parameters are kept.
+    ResetOnFork,
+    /// All of it, and the nice value.
+    All,
+}
+
+/// Checks the setting that `new` makes of the present one of `t`, and the nice value `nice` if there is one, and gives `t` so much of it.
+///
+/// # Errors
+/// Those of `new`; EPERM as of [`may_set`]. Nothing has changed then.
+pub(super) fn give_setting(
+    t: &Thread,
+    nice: Option<i8>,
+    extent: Extent,
+    new: impl Fn(Setting) -> Result<Setting, Errno>,
+) -> Result<(), Errno> {
+    loop {
+        let seen = t.setting();
+        let new = new(seen)?;
+        may_set(t, seen, new, nice)?;
+        let reset_on_fork = new.reset_on_fork;
+        let new = match extent {
+            Extent::Nothing => seen,
+            Extent::ResetOnFork => Setting {
+                reset_on_fork,
+                ..seen
+            },
+            Extent::All => new,
+        };
+        // Another thread may have changed the setting meanwhile, by which the right was judged.
+        if sched::replace_setting(t, seen, new) {
+            break;
+        }
+    }
+    if let (Some(nice), Extent::All) = (nice, extent) {
+        t.set_nice(nice);
+    }
     Ok(())
 }
 
@@ -167,8 +228,13 @@ fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
     }
     let priority: i32 = UserPtr::new(a.get(2)).read()?;
     let t = target(a.int(0))?;
-    let policy = policy(a.uint(1) & !RESET_ON_FORK, priority)?;
-    give_policy(&t, policy, a.uint(1) & RESET_ON_FORK != 0)?;
+    let (policy, priority) = policy(a.uint(1) & !RESET_ON_FORK, priority)?;
+    let new = Setting {
+        policy,
+        priority,
+        reset_on_fork: a.uint(1) & RESET_ON_FORK != 0,
+    };
+    give_setting(&t, None, Extent::All, |_| Ok(new))?;
     Ok(0)
 }
 
@@ -176,8 +242,8 @@ fn sched_getparam(a: &mut Args) -> Result<u64, Errno> {
     if a.get(1) == 0 {
         return Err(Errno::EINVAL);
     }
-    target(a.int(0))?;
-    UserPtr::<i32>::new(a.get(1)).write(&0)?;
+    let priority = target(a.int(0))?.setting().priority;
+    UserPtr::<i32>::new(a.get(1)).write(&priority.into())?;
     Ok(0)
 }
 
@@ -187,10 +253,14 @@ fn sched_setparam(a: &mut Args) -> Result<u64, Errno> {
     }
     let priority: i32 = UserPtr::new(a.get(1)).read()?;
     let t = target(a.int(0))?;
-    if priority != 0 {
-        return Err(Errno::EINVAL);
-    }
-    may_change(&t)?;
+    give_setting(&t, None, Extent::All, |seen| {
+        let (policy, priority) = policy(seen.policy as u32, priority)?;
+        Ok(Setting {
+            policy,
+            priority,
+            ..seen
+        })
+    })?;
     Ok(0)
 }
 
@@ -203,8 +273,12 @@ fn priority_limit(a: &mut Args, real_time: u64) -> Result<u64, Errno> {
 }
 
 fn sched_rr_get_interval(a: &mut Args) -> Result<u64, Errno> {
-    target(a.int(0))?;
-    UserPtr::new(a.get(1)).write(&super::time::timespec(sched::TICK_NS))?;
+    let slice = match target(a.int(0))?.setting().policy {
+        Policy::Fifo => 0,
+        Policy::RoundRobin => sched::RR_NS,
+        Policy::Other | Policy::Batch | Policy::Idle => sched::TICK_NS,
+    };
+    UserPtr::new(a.get(1)).write(&super::time::timespec(slice))?;
     Ok(0)
 }
 

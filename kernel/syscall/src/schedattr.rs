@@ -6,11 +6,11 @@ use hal::PAGE_SIZE;
 use hal::uaccess::UserPtr;
 use proc::UserThreadExt;
 use task::current::current;
-use task::sched::Policy;
+use task::sched::{Policy, Setting};
 use task::thread::Thread;
 
 use super::errno::Errno;
-use super::sched::{each, give_policy, may_change, policy, target, within_limit};
+use super::sched::{Extent, each, give_setting, policy, target};
 use super::versioned;
 use crate::call::{Args, Handler};
 
@@ -29,9 +29,10 @@ const WORDS: usize = 7;
 const RESET_ON_FORK: u64 = 1;
 const KEEP_POLICY: u64 = 8;
 const KEEP_PARAMS: u64 = 16;
-/// Flags that Linux knows, and the parts of them that this kernel does not have: deadlines and utilisation limits.
+/// Flags that Linux knows. Those about deadlines mean nothing for other policies.
 const KNOWN: u64 = 0x7f;
-const DEADLINE: u32 = 6;
+/// Limits of utilisation.
+const CLAMPS: u64 = 0x60;
 
 /// sched_setattr(2). There are neither deadlines nor limits of utilisation.
 fn sched_setattr(a: &mut Args) -> Result<u64, Errno> {
@@ -40,28 +41,51 @@ fn sched_setattr(a: &mut Args) -> Result<u64, Errno> {
     }
     let w = read_attr(a.get(1))?;
     let (number, flags) = ((w[0] >> 32) as u32, w[1]);
-    if (number as i32) < 0 || flags & !KNOWN != 0 {
+    let is_first = w[0] as u32 <= FIRST as u32;
+    if (number as i32) < 0 || flags & CLAMPS != 0 && is_first {
         return Err(Errno::EINVAL);
     }
-    let nice = (w[2] as i32).clamp(-20, 19) as i8;
-    let priority = (w[2] >> 32) as i32;
     let t = target(a.int(0))?;
-    let new = match number {
-        _ if flags & KEEP_POLICY != 0 => t.policy(),
-        DEADLINE => return Err(Errno::EPERM),
-        number => policy(number, priority)?,
-    };
-    may_change(&t)?;
-    let keeps = flags & KEEP_PARAMS != 0 || new == Policy::Idle;
-    if !keeps && nice < t.nice() {
-        let may = within_limit(&t, nice) || current().cred().capable(Cap::SysNice);
-        if !may {
-            return Err(Errno::EPERM);
+    let keeps = flags & KEEP_PARAMS != 0;
+    let new = |seen: Setting| {
+        let keeps_policy = flags & KEEP_POLICY != 0;
+        let kept = keeps && seen.policy.is_real_time();
+        let priority = if kept {
+            seen.priority.into()
+        } else {
+            (w[2] >> 32) as i32
+        };
+        let number = if keeps_policy {
+            seen.policy as u32
+        } else {
+            number
+        };
+        let (policy, priority) = policy(number, priority)?;
+        if flags & !KNOWN != 0 {
+            return Err(Errno::EINVAL);
         }
-    }
-    give_policy(&t, new, flags & RESET_ON_FORK != 0)?;
-    if !keeps {
-        t.set_nice(nice);
+        let reset_on_fork = if keeps_policy {
+            seen.reset_on_fork
+        } else {
+            flags & RESET_ON_FORK != 0
+        };
+        Ok(Setting {
+            policy,
+            priority,
+            reset_on_fork,
+        })
+    };
+    let has_nice = matches!(new(t.setting())?.policy, Policy::Other | Policy::Batch);
+    let nice = (w[2] as i32).clamp(-20, 19) as i8;
+    let nice = (has_nice && !keeps).then_some(nice);
+    let extent = match (flags & CLAMPS != 0, keeps) {
+        (true, _) => Extent::Nothing,
+        (false, true) => Extent::ResetOnFork,
+        (false, false) => Extent::All,
+    };
+    give_setting(&t, nice, extent, new)?;
+    if extent == Extent::Nothing {
+        return Err(Errno::EOPNOTSUPP);
     }
     Ok(0)
 }
@@ -90,10 +114,23 @@ fn sched_getattr(a: &mut Args) -> Result<u64, Errno> {
         return Err(Errno::EINVAL);
     }
     let t = target(a.int(0))?;
-    let nice = t.nice() as i32 as u32;
-    let reset = u64::from(t.reset_on_fork());
-    let policy = t.policy() as u64;
-    let attr = [FIRST | policy << 32, reset, u64::from(nice), 0, 0, 0];
+    let setting = t.setting();
+    // The nice value of a real-time thread is kept and has no effect.
+    let nice = if setting.policy.is_real_time() {
+        0
+    } else {
+        t.nice()
+    };
+    let nice = u64::from(i32::from(nice) as u32);
+    let policy = setting.policy as u64;
+    let attr = [
+        FIRST | policy << 32,
+        setting.reset_on_fork.into(),
+        nice | u64::from(setting.priority) << 32,
+        0,
+        0,
+        0,
+    ];
     UserPtr::new(a.get(1)).write(&attr)?;
     Ok(0)
 }

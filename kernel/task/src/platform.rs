@@ -101,9 +101,16 @@ impl Platform for Machine {
         watchdog::sleeps_for_lock(ticks);
     }
 
-    /// Lends weight to the caller, which is about to sleep for a lock, and to thread `holder`, if not 0.
+    /// Lends weight to the caller, which is about to sleep for a lock, and to thread `holder`, if not 0; and to that the caller's
+    /// real-time priority.
     fn lends(holder: u32) {
         let pin = ksync::pin();
+        let priority = try_current().map_or(0, |me| me.priority());
+        if priority > 0
+            && let Some(t) = ids::thread(&pin, holder)
+        {
+            sched::lend_for_lock(&pin, t, priority);
+        }
         for tid in [Self::thread(), holder] {
             if let Some(t) = ids::thread(&pin, tid) {
                 sched::lend(&pin, t);

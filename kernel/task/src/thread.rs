@@ -14,8 +14,8 @@ use ksync::{HeldLocks, Round, Run, RunState, Spin};
 use crate::idlist::IdLinks;
 use crate::ids::{self, Id};
 use crate::lock;
-use crate::sched::entity::{Entity, Policy};
 use crate::sched::mask::CpuMask;
+use crate::sched::{self, Entity, Policy, Setting};
 use crate::timer::node::TimerNode;
 use crate::usage::Usage;
 
@@ -118,7 +118,8 @@ pub mod flag {
     pub const LEAVING: u32 = 1024;
     /// The thread is to look at its process's timers of CPU time before it enters user mode.
     pub const CPU_TIMERS: u32 = 2048;
-    /// The thread has been lent the weight of nice 0, which it gives back before it enters user mode.
+    /// The thread has been lent the weight of nice 0 or a real-time priority for a lock that it has, which it gives back before it enters
+    /// user mode.
     pub const LENT: u32 = 4096;
     /// A CPU has begun to run the thread, which has restartable sequences: it is to look at these before it enters user mode.
     pub const RSEQ: u32 = 8192;
@@ -331,14 +332,28 @@ impl Thread {
         self.sched.policy()
     }
 
-    /// Whether the thread's children begin without settings that need a privilege.
-    pub fn reset_on_fork(&self) -> bool {
-        self.sched.reset_on_fork()
+    /// The scheduling policy, the thread's own real-time priority, and whether its children begin without settings that need a privilege.
+    pub fn setting(&self) -> Setting {
+        self.sched.setting()
     }
 
-    /// Sets the scheduling policy, and whether the thread's children begin without settings that need a privilege.
+    /// The real-time priority with which the thread runs, its own one or one that it has been lent; 0 for none.
+    pub fn priority(&self) -> u8 {
+        self.sched.priority()
+    }
+
+    /// Sets the policy, which is none of the real-time ones, and whether the thread's children begin without settings that need a
+    /// privilege. Takes run queues' locks.
     pub fn set_policy(&self, policy: Policy, reset_on_fork: bool) {
-        self.sched.set_policy(policy, reset_on_fork);
+        self.set_setting(Setting {
+            reset_on_fork,
+            ..Setting::ordinary(policy)
+        });
+    }
+
+    /// Sets policy and priority, whatever they were. Takes run queues' locks.
+    pub fn set_setting(&self, new: Setting) {
+        while !sched::replace_setting(self, self.setting(), new) {}
     }
 
     /// Timer slack in nanoseconds.

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex};
 
 use processes::{MS, compute, ended, nap, on, spawn, wait_for_ends};
 use task::park::{self, Deadline, Interruptible, Step};
-use task::sched::{self, CpuMask, Entity, Policy};
+use task::sched::{self, CpuMask, Entity, Policy, Setting};
 use task::time::{SECOND, monotonic_ns};
 use task::wait::{WaitQueue, Waiter};
 use task::{current, ids};
 use vm_host::random::Random;
+
+const IDLE: Setting = Setting::ordinary(Policy::Idle);
 
 #[test]
 fn settings_of_a_thread_are_clamped_and_inherited() {
@@ -28,13 +30,16 @@ fn settings_of_a_thread_are_clamped_and_inherited() {
         let child = entity.forked(0);
         assert_eq!((child.nice(), child.policy()), (-5, Policy::Batch));
         assert!(child.affinity().has(0) && !child.affinity().has(1));
-        entity.set_policy(Policy::Idle, true);
-        assert!(entity.reset_on_fork());
-        let child = entity.forked(0);
-        assert_eq!((child.nice(), child.policy()), (0, Policy::Idle));
-        assert!(!child.reset_on_fork());
         entity.set_nice(7);
         assert_eq!(entity.forked(0).nice(), 7, "a positive value stays");
+        let me = current();
+        me.set_nice(-5);
+        me.set_policy(Policy::Idle, true);
+        assert!(me.setting().reset_on_fork);
+        let child = me.sched.forked(0);
+        assert_eq!((child.nice(), child.setting()), (0, IDLE));
+        me.set_nice(7);
+        assert_eq!(me.sched.forked(0).nice(), 7);
     });
 }
 

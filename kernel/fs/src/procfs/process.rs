@@ -458,6 +458,14 @@ fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Resu
     let terminal = p.session().and_then(|session| session.terminal());
     let (tty, front) = terminal.map_or((0, -1), |t| (t.number(), i64::from(t.foreground())));
     let nice = thread.as_ref().map_or(0, |t| i32::from(t.nice()));
+    let priority = match thread.as_ref().map_or(0, |t| t.priority()) {
+        0 => 20 + nice,
+        real_time => -1 - i32::from(real_time),
+    };
+    let (own_priority, policy) = thread.as_ref().map_or((0, 0), |t| {
+        let setting = t.setting();
+        (setting.priority, setting.policy as u8)
+    });
     put!(out, "{tid} (");
     put_comm(out, &name_of(p, tid));
     put!(
@@ -484,8 +492,7 @@ fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Resu
     );
     put!(
         out,
-        "{} {nice} {} 0 {} ",
-        20 + nice,
+        "{priority} {nice} {} 0 {} ",
         p.threads_shown(),
         ticks(p.start_ns())
     );
@@ -509,7 +516,8 @@ fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Resu
     // The first four would show signals as obsolete 32-bit masks, so they are 0; `status` has the full masks. The last is
     // the signal that the parent gets: SIGCHLD.
     put!(out, "0 0 0 0 0 0 0 17 ");
-    put!(out, "{} 0 0 0 0 0 ", thread.as_ref().map_or(0, |t| t.cpu()));
+    let cpu = thread.as_ref().map_or(0, |t| t.cpu());
+    put!(out, "{cpu} {own_priority} {policy} 0 0 0 ");
     for address in [
         program.data.0,
         program.data.1,

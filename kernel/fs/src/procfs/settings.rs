@@ -8,6 +8,7 @@ use ipc::{epoll, inotify, mqueue};
 use ksync::Once;
 use proc::uts;
 use task::current::current;
+use task::sched::bound::{self, Bound};
 use tty::pts;
 use vfs::dynamic::{Fixed, Text};
 use vfs::error::{FsError, Result};
@@ -203,6 +204,14 @@ const KERNEL: Tree = &[
         "randomize_va_space",
         Fixed::File(|t| line(t, if !proc::layout::randomizes() { 0 } else { 2 })),
     ),
+    (
+        "sched_rt_period_us",
+        Fixed::Setting(|t| line(t, bound::bound().period_us.into()), set_rt_period),
+    ),
+    (
+        "sched_rt_runtime_us",
+        Fixed::Setting(rt_runtime, set_rt_runtime),
+    ),
     ("sem", Fixed::Setting(semaphores, set_semaphores)),
     ("shm_rmid_forced", Fixed::Setting(|t| line(t, 0), set_zero)),
     (
@@ -311,6 +320,35 @@ fn set_within(value: &AtomicU64, data: &[u8], least: u64, most: u64) -> Result<(
         return Err(FsError::Invalid);
     }
     set(value, data)
+}
+
+/// Sets the period of real-time threads' bound. Fails with `Invalid` for what is no positive int, or shorter than their time.
+fn set_rt_period(data: &[u8]) -> Result<()> {
+    let period_us = i32::try_from(parse(data)?).map_err(|_| FsError::Invalid)? as u32;
+    set_rt_bound(|bound| Bound { period_us, ..bound })
+}
+
+fn rt_runtime(out: &mut Text) -> Result<()> {
+    match bound::bound().runtime_us {
+        Some(us) => line(out, us.into()),
+        None => text(out, "-1"),
+    }
+}
+
+/// Sets the time that real-time threads may use of each period, -1 for all of it. Fails with `Invalid` for more than the period.
+fn set_rt_runtime(data: &[u8]) -> Result<()> {
+    let runtime_us = match data.trim_ascii() {
+        b"-1" => None,
+        _ => Some(i32::try_from(parse(data)?).map_err(|_| FsError::Invalid)? as u32),
+    };
+    set_rt_bound(|bound| Bound {
+        runtime_us,
+        ..bound
+    })
+}
+
+fn set_rt_bound(new: impl Fn(Bound) -> Bound) -> Result<()> {
+    bound::set_bound(new).map_err(|_| FsError::Invalid)
 }
 
 /// The four limits of /proc/sys/kernel/sem, in its order.

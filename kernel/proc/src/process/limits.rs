@@ -4,7 +4,11 @@ use ksync::atomic::Ordering;
 
 use super::{Process, small};
 use crate::itimer::state::{prepare_cpu_limit, set_cpu_limit};
-use crate::rlimit::{Limit, LimitError, Resource, Rlimits};
+use crate::rlimit::{INFINITY, Limit, LimitError, Resource, Rlimits};
+use crate::signal::sig;
+
+/// Microseconds by which the soft RLIMIT_RTTIME moves on when it is exceeded.
+const RT_STEP_US: u64 = 1_000_000;
 
 impl Process {
     /// Passes the resource limits to `f`. Takes a lock only if the process, or one of its ancestors, has changed a limit.
@@ -68,6 +72,27 @@ impl Process {
             _ => {}
         }
         Ok(old)
+    }
+
+    /// A thread has run for `used` microseconds with a real-time priority since it slept. Returns the signal that it gets for it by
+    /// RLIMIT_RTTIME. Takes the lock of the limits if one has been changed.
+    pub(crate) fn exceed_rt_time(&self, used: u64) -> Option<u8> {
+        if !self.limits_changed.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut limits = self.limits.lock();
+        let Limit { soft, hard } = limits.get(Resource::Rttime);
+        if soft == INFINITY {
+            None
+        } else if hard != INFINITY && used >= hard {
+            Some(sig::KILL)
+        } else if used >= soft {
+            let soft = soft.saturating_add(RT_STEP_US);
+            limits.set(Resource::Rttime, Limit { soft, hard });
+            Some(sig::XCPU)
+        } else {
+            None
+        }
     }
 
     /// The soft RLIMIT_SIGPENDING, without a lock.

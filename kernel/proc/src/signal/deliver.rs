@@ -16,7 +16,7 @@ use super::take::take_to_act;
 use super::thread::SignalExt;
 use super::{frame, stop};
 use crate::group_exit::begin_group_exit;
-use crate::{UserThreadExt, exit, group, itimer, oom, rseq};
+use crate::{UserThreadExt, exit, group, itimer, oom, rseq, rt_limit};
 
 /// The kind of restart that the last system call asks for; its code is in the frame's result register.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -69,6 +69,10 @@ fn restart_with(frame: &mut UserFrame, number: u64) {
 pub fn before_user_return(frame: &mut UserFrame) {
     let me = current();
     loop {
+        // First, for the thread may have to give way without what it was lent.
+        if me.has(flag::LENT) {
+            sched::give_back(&me);
+        }
         if hal::preempt::need_resched() {
             sched::preempt_check();
         }
@@ -77,12 +81,10 @@ pub fn before_user_return(frame: &mut UserFrame) {
             sched::reclaim();
             hal::irq::disable();
         }
-        if me.has(flag::LENT) {
-            sched::give_back(&me);
-        }
         if me.has(flag::CPU_TIMERS) {
             hal::irq::enable();
             itimer::look(&me);
+            rt_limit::look(&me);
             hal::irq::disable();
         }
         if me.has(flag::USED_RESERVE) {

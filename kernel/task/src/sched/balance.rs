@@ -94,7 +94,7 @@ pub fn steal(pin: &CpuPin, which: Steal) -> Option<u32> {
         };
         let c = cpus().of(at.cpu(pin));
         if let Some(mut q) = c.queue.try_lock()
-            && let Some(tid) = take(pin, c, &mut q, pin.cpu(), fits)
+            && let Some(tid) = take(pin, c, &mut q, pin.cpu(), which, fits)
         {
             bump(&cpus().get(pin).stats.steals, 1);
             return Some(tid);
@@ -141,18 +141,29 @@ fn busiest(pin: &CpuPin, least: u64, last: Option<Busy>) -> Option<Busy> {
 /// there.
 pub fn give(pin: &CpuPin, to: usize) -> Option<u32> {
     let c = cpus().get(pin);
-    take(pin, c, &mut c.queue.lock(), to, |_| true)
+    take(pin, c, &mut c.queue.lock(), to, Steal::Any, |_| true)
 }
 
 /// Takes a thread that may run on CPU `to`, and that `fits` accepts, off `q`, which is the queue of `c`, and makes its virtual
-/// time relative.
+/// time relative. Threads with real-time priorities, which have no weight to be divided, are taken by CPUs that have nothing to run, and
+/// before others.
 fn take(
     pin: &CpuPin,
     c: &Cpu,
     q: &mut Queue,
     to: usize,
+    which: Steal,
     fits: impl Fn(&Thread) -> bool,
 ) -> Option<u32> {
+    if which == Steal::Any && q.urgent.is_any() {
+        let may = |t: &Thread| t.sched.affinity().has(to);
+        let urgent = q.steal_urgent(pin, STEAL_LOOKS, may);
+        if let Some(t) = urgent {
+            c.queue_changed(q, -1);
+            c.urgency_changed(q);
+            return Some(t.tid());
+        }
+    }
     let base = q.base_vt();
     let tid = q.steal(pin, STEAL_LOOKS, |tid| {
         thread_of(pin, tid).is_some_and(|t| t.sched.affinity().has(to) && fits(t))

@@ -25,8 +25,14 @@ pub(super) struct Cpu {
     pub(super) running: AtomicU32,
     /// Weight of the running thread as of the last switch or tick, 0 for the idle thread. Own CPU.
     pub(super) running_weight: AtomicU64,
-    /// Virtual time of the running thread, as of the last switch or tick. Own CPU.
+    /// Virtual time of the running thread, as of the last switch or tick; 0 for one with a real-time priority, before which none comes by
+    /// its virtual time. Own CPU.
     pub(super) running_vt: AtomicU64,
+    /// The highest real-time priority of the running thread and those on the queue, 0 for none. As `len`.
+    pub(super) urgency: AtomicU32,
+    /// Until when threads without real-time priorities come first, because the others have used up their time; 0 if they do not.
+    /// Own CPU.
+    pub(super) spent_until: AtomicU64,
     /// Tid of the thread that the switch in progress leaves, and the [`Reason`](super::Reason). Own CPU, preemption off.
     pub(super) leaving: AtomicU32,
     pub(super) leaving_why: AtomicU32,
@@ -42,6 +48,12 @@ impl Cpu {
         self.queued_weight
             .store(q.queued_weight(), Ordering::Relaxed);
         self.len.fetch_add(by.cast_unsigned(), Ordering::SeqCst);
+    }
+
+    /// Records what real-time priorities there are on the queue `q`, which is this CPU's, and run here.
+    pub(super) fn urgency_changed(&self, q: &queue::Queue) {
+        let urgency = q.urgent.running().max(q.urgent.highest());
+        self.urgency.store(urgency.into(), Ordering::Relaxed);
     }
 }
 
@@ -122,6 +134,8 @@ pub(crate) fn init(ncpus: usize) {
             running: AtomicU32::new(0),
             running_weight: AtomicU64::new(0),
             running_vt: AtomicU64::new(0),
+            urgency: AtomicU32::new(0),
+            spent_until: AtomicU64::new(0),
             leaving: AtomicU32::new(0),
             leaving_why: AtomicU32::new(0),
             idle_thread: Once::new(),
@@ -168,6 +182,11 @@ pub fn count_vfork() {
 pub fn load(cpu: usize) -> u32 {
     let c = cpus().of(cpu);
     c.len.load(Ordering::Relaxed) + u32::from(c.running.load(Ordering::Relaxed) != 0)
+}
+
+/// The highest real-time priority of the threads that run or are queued on `cpu`, as of its last choice; 0 for none. A hint.
+pub fn urgency(cpu: usize) -> u32 {
+    cpus().of(cpu).urgency.load(Ordering::Relaxed)
 }
 
 /// The sum of the weights of the threads that run or are queued on `cpu`. A hint.

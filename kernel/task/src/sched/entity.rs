@@ -1,20 +1,10 @@
-//! The scheduling state of a thread: policy, weight, affinity, virtual time.
+//! The scheduling state of a thread: policy and priorities, weight, affinity, virtual time.
 
-use ksync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use ksync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::class::{Class, Policy, Setting};
 use super::mask::CpuMask;
-
-/// Scheduling policies, by Linux's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Policy {
-    /// SCHED_OTHER.
-    Other = 0,
-    /// SCHED_BATCH: never preempts when it wakes.
-    Batch = 3,
-    /// SCHED_IDLE: the least weight.
-    Idle = 5,
-}
+use super::real_time::RR_NS;
 
 /// Weight of nice 0.
 pub const NICE_0_WEIGHT: u64 = 1024;
@@ -44,6 +34,8 @@ const fn weights() -> [u32; 40] {
 
 /// Weight of SCHED_IDLE, below every nice value.
 const IDLE_WEIGHT: u32 = 3;
+/// Weight of a thread with a real-time priority: its virtual time stands nearly still, and other CPUs take what is queued beside it.
+const REAL_TIME_WEIGHT: u32 = u32::MAX;
 
 /// The scheduling state of a thread. The virtual time may be changed by the CPU that runs the thread; under the queue's lock
 /// while the thread is queued (it is then absolute, in that queue's time); and otherwise by the waker (it is then relative to
@@ -62,11 +54,15 @@ pub struct Entity {
     /// The queue that it is on, and the list of that: see `Queue`. Written under that queue's lock, so under another queue's lock
     /// it says for certain that the thread is not on that one.
     place: AtomicU32,
-    policy: AtomicU8,
+    /// A [`Class`]. After a change by which the thread's priority is another one, the caller looks for the thread's queue: see
+    /// `real_time::changed`.
+    class: AtomicU32,
     /// 20 plus the nice value.
     nice: AtomicU8,
-    /// Whether children begin without settings that need a privilege (SCHED_RESET_ON_FORK).
-    reset_on_fork: AtomicBool,
+    /// Nanoseconds that are left of a time slice of SCHED_RR. Written by the CPU that runs the thread, under its queue's lock.
+    slice: AtomicU64,
+    /// Nanoseconds that the thread has run with a real-time priority since it last slept. As `slice`.
+    unslept: AtomicU64,
     /// The timer slack of PR_SET_TIMERSLACK, in nanoseconds. It is reported and has no effect, because timers are exact.
     slack: AtomicU64,
     /// The slack that setting 0 restores: the creator's. Constant.
@@ -85,8 +81,12 @@ const LENT: u8 = 2;
 const SLACK_NS: u64 = 50_000;
 
 impl Entity {
-    /// The state of a new thread that has not run.
+    /// The state of a new thread that has not run. `policy` is none of the real-time ones.
     pub fn new(cpu: usize, nice: i8, policy: Policy, affinity: &CpuMask) -> Self {
+        Self::with_setting(cpu, nice, Setting::ordinary(policy), affinity)
+    }
+
+    fn with_setting(cpu: usize, nice: i8, setting: Setting, affinity: &CpuMask) -> Self {
         let e = Entity {
             vt: AtomicU64::new(0),
             since: AtomicU64::new(crate::time::monotonic_ns()),
@@ -95,9 +95,10 @@ impl Entity {
             weight: AtomicU32::new(NICE_0_WEIGHT as u32),
             counted: AtomicU32::new(0),
             place: AtomicU32::new(0),
-            policy: AtomicU8::new(policy as u8),
+            class: AtomicU32::new(Class::of(setting).word()),
             nice: AtomicU8::new((nice + 20) as u8),
-            reset_on_fork: AtomicBool::new(false),
+            slice: AtomicU64::new(RR_NS),
+            unslept: AtomicU64::new(0),
             slack: AtomicU64::new(SLACK_NS),
             usual_slack: SLACK_NS,
             raised: AtomicU8::new(0),
@@ -107,23 +108,23 @@ impl Entity {
         e
     }
 
-    /// The state of a forked thread: a copy of its creator's, with no time run, not raised, and without SCHED_RESET_ON_FORK,
-    /// which makes a negative nice value 0. The creator's timer slack is also the one that setting 0 restores. All as in Linux.
+    /// The state of a forked thread: a copy of its creator's, with no time run, neither raised nor lent a priority, and without
+    /// SCHED_RESET_ON_FORK, which makes a real-time policy SCHED_OTHER of nice 0, and a negative nice value 0. The creator's
+    /// timer slack is also the one that setting 0 restores. All as in Linux.
     pub fn forked(&self, cpu: usize) -> Self {
-        let nice = if self.reset_on_fork() {
-            self.nice().max(0)
-        } else {
-            self.nice()
-        };
-        let mut e = Entity::new(cpu, nice, self.policy(), &self.affinity);
+        let mut setting = self.setting();
+        let mut nice = self.nice();
+        if setting.reset_on_fork {
+            if setting.policy.is_real_time() {
+                (setting, nice) = (Setting::ordinary(Policy::Other), 0);
+            }
+            nice = nice.max(0);
+            setting.reset_on_fork = false;
+        }
+        let mut e = Entity::with_setting(cpu, nice, setting, &self.affinity);
         e.slack = AtomicU64::new(self.slack());
         e.usual_slack = self.slack();
         e
-    }
-
-    /// Whether children begin without settings that need a privilege.
-    pub fn reset_on_fork(&self) -> bool {
-        self.reset_on_fork.load(Ordering::Relaxed)
     }
 
     /// Timer slack in nanoseconds.
@@ -140,14 +141,12 @@ impl Entity {
     /// Stores the weight by nice value and policy, which have been stored. Where others change these meanwhile, the last one that
     /// stores the weight does so by what is in force.
     fn reweigh(&self) {
-        let now = || {
-            let policy = self.policy.load(Ordering::SeqCst);
-            (policy, self.nice.load(Ordering::SeqCst))
-        };
+        let now = || (self.class(), self.nice.load(Ordering::SeqCst));
         let mut seen = now();
         loop {
-            let weight = match seen.0 {
-                policy if policy == Policy::Idle as u8 => IDLE_WEIGHT,
+            let weight = match seen.0.policy() {
+                _ if seen.0.is_real_time() => REAL_TIME_WEIGHT,
+                Policy::Idle => IDLE_WEIGHT,
                 _ => WEIGHTS[usize::from(seen.1).min(39)],
             };
             self.weight.store(weight, Ordering::SeqCst);
@@ -203,20 +202,83 @@ impl Entity {
         self.reweigh();
     }
 
-    /// The policy.
-    pub fn policy(&self) -> Policy {
-        match self.policy.load(Ordering::Relaxed) {
-            3 => Policy::Batch,
-            5 => Policy::Idle,
-            _ => Policy::Other,
-        }
+    /// Policy and priorities.
+    #[inline]
+    pub(super) fn class(&self) -> Class {
+        Class::from_word(self.class.load(Ordering::SeqCst))
     }
 
-    /// Sets the policy, and whether children begin without settings that need a privilege.
-    pub fn set_policy(&self, policy: Policy, reset_on_fork: bool) {
-        self.reset_on_fork.store(reset_on_fork, Ordering::Relaxed);
-        self.policy.store(policy as u8, Ordering::SeqCst);
+    /// Policy, priority, and whether children are reset.
+    pub fn setting(&self) -> Setting {
+        self.class().setting()
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> Policy {
+        self.class().policy()
+    }
+
+    /// The real-time priority with which the thread runs, 1..=99: the highest of its own one and those that it has been lent. 0 if
+    /// there is none.
+    pub fn priority(&self) -> u8 {
+        self.class().priority()
+    }
+
+    /// Replaces the class by what `new` makes of it, which may be asked more than once. Returns the priority before and after. The
+    /// caller tells the thread's queue of a change.
+    pub(super) fn change_class(&self, new: impl Fn(Class) -> Class) -> [u8; 2] {
+        let change = self.change_class_if(|_| true, new);
+        change.unwrap_or_default()
+    }
+
+    /// As [`Self::change_class`], if `accepts` holds for the class; otherwise nothing has changed.
+    pub(super) fn change_class_if(
+        &self,
+        accepts: impl Fn(Class) -> bool,
+        new: impl Fn(Class) -> Class,
+    ) -> Option<[u8; 2]> {
+        let changed = |word| {
+            let class = Class::from_word(word);
+            accepts(class).then(|| new(class).word())
+        };
+        let order = Ordering::SeqCst;
+        let before = self.class.fetch_update(order, order, changed).ok()?;
         self.reweigh();
+        let before = Class::from_word(before);
+        Some([before.priority(), new(before).priority()])
+    }
+
+    /// The thread has run for `ns` with a real-time priority. By its CPU, under that CPU's queue's lock.
+    pub(super) fn ran_real_time(&self, ns: u64) {
+        self.slice
+            .store(self.slice_left().saturating_sub(ns), Ordering::Relaxed);
+        self.unslept
+            .store(self.unslept_ns() + ns, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds that are left of the thread's time slice of SCHED_RR.
+    pub(super) fn slice_left(&self) -> u64 {
+        self.slice.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is another thread's turn: the policy is SCHED_RR, and the time slice is used up.
+    pub(super) fn slice_is_over(&self) -> bool {
+        self.slice_left() == 0 && self.policy() == Policy::RoundRobin
+    }
+
+    /// Gives the thread a new time slice of SCHED_RR.
+    pub(super) fn renew_slice(&self) {
+        self.slice.store(RR_NS, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds that the thread has run with a real-time priority since it last slept, up to the last tick or switch.
+    pub fn unslept_ns(&self) -> u64 {
+        self.unslept.load(Ordering::Relaxed)
+    }
+
+    /// The thread has slept.
+    pub(super) fn has_slept(&self) {
+        self.unslept.store(0, Ordering::Relaxed);
     }
 
     /// The CPUs that the thread may run on.

@@ -9,25 +9,35 @@
 //! hints read without locks, and takes a thread from the CPU with most, or from the next if it finds none there that it may
 //! run. A busy CPU does the same at some of its ticks, where that evens the weights out; and it gives a queued thread to an idle CPU,
 //! which may have looked at a bad moment.
+//!
+//! Threads with a real-time priority run before all others, by priority, and are placed by it: `real_time`. The bound on their time is
+//! in `bound`. See `doc/scheduling.md`.
 
 mod balance;
+pub mod bound;
+mod class;
 mod cpu;
 pub mod entity;
 mod loadavg;
 pub mod mask;
 mod queue;
+mod real_time;
 mod switch;
 mod tick;
+mod urgent;
 mod wake;
 
+pub use class::{HIGHEST, Policy, Setting};
 pub(crate) use cpu::init;
 pub use cpu::{
-    CpuStats, TICK_NS, count_exec, count_vfork, idle_ns, load, renumbered, runnable, running, stats,
+    CpuStats, TICK_NS, count_exec, count_vfork, idle_ns, load, renumbered, runnable, running,
+    stats, urgency,
 };
-pub use entity::{Entity, Policy};
+pub use entity::Entity;
 pub use loadavg::load_average;
 pub use mask::CpuMask;
-pub use switch::{Reason, idle, preempt_check, switch_away, thread_start, yield_now};
+pub use real_time::{RR_NS, lend_for_lock, lend_priority, replace_setting};
+pub use switch::{Reason, idle, preempt_check, switch_away, thread_start, yield_now, yield_turn};
 pub(crate) use switch::{block, first_switch};
 pub use tick::{interrupt, reclaim, reclaim_soon, reschedule_interrupt, timer_interrupt};
 pub use wake::{give_back, hurry, lend, poke, set_affinity, start, wake};

@@ -13,10 +13,13 @@
 //! before those of the first list. So it waits for those that woke before it and for the rest of a time slice, not for all
 //! threads that compute. It gains no CPU time by that: what it may run before it belongs to the second list is a list's time,
 //! which each thread of the first list gets, too.
+//!
+//! Threads with a real-time priority have lists of their own, beside the ring: see [`Urgent`].
 
 use ksync::CpuPin;
 
 use super::entity::NICE_0_WEIGHT;
+use super::urgent::{self, Urgent};
 use crate::idlist::IdList;
 use crate::ids::{self, Runnable};
 use crate::thread::Thread;
@@ -26,8 +29,10 @@ pub const BUCKET_SHIFT: u32 = 22;
 const BUCKETS: u64 = 64;
 /// The number of the list of woken threads.
 const WOKEN: u32 = BUCKETS as u32;
+/// The number of the list of priority 0, which nothing is on; those of the real-time priorities follow.
+const URGENT: u32 = WOKEN + 1;
 /// How many numbers of places each queue has.
-const PLACES: u32 = 2 * BUCKETS as u32;
+const PLACES: u32 = URGENT + urgent::LISTS as u32;
 /// Nanoseconds for which the first list takes new threads if the weights of all threads of the CPU add up to that of nice 0.
 const OPEN_NS: u64 = 1 << BUCKET_SHIFT;
 
@@ -49,9 +54,12 @@ pub struct Queue {
     base_since: u64,
     /// When the CPU last chose a thread, in monotonic nanoseconds.
     chosen_at: u64,
-    /// The sum of the weights of the queued threads, and the weight of the thread that was chosen last.
+    /// The sum of the weights of the queued threads without real-time priority, and the weight of the thread that was chosen last, 0 for
+    /// one that has such a priority.
     queued_weight: u64,
     running_weight: u64,
+    /// Queued threads with real-time priorities, and what the CPU's present thread has of these.
+    pub urgent: Urgent,
 }
 
 /// The bucket of a virtual time.
@@ -72,6 +80,7 @@ impl Queue {
             chosen_at: 0,
             queued_weight: 0,
             running_weight: 0,
+            urgent: Urgent::new(),
         }
     }
 
@@ -85,12 +94,13 @@ impl Queue {
         self.base << BUCKET_SHIFT
     }
 
-    /// Moves the base up to `vt`, the virtual time of the running thread, but not past a queued thread.
-    pub fn follow(&mut self, vt: u64) {
-        let target = self
-            .first()
-            .map_or(bucket(vt), |first| first.min(bucket(vt)));
+    /// Moves the base up to `vt`, the virtual time of the running thread, but not past a queued thread. Returns what
+    /// [`first`](Self::first) does.
+    pub fn follow(&mut self, vt: u64) -> Option<u64> {
+        let first = self.first();
+        let target = first.map_or(bucket(vt), |first| first.min(bucket(vt)));
         self.move_base(self.base.max(target));
+        first
     }
 
     fn move_base(&mut self, base: u64) {
@@ -105,7 +115,7 @@ impl Queue {
         self.chosen_at = now;
     }
 
-    /// The bucket of the thread that is to run next.
+    /// The bucket of the thread that is to run next, of those without real-time priority.
     pub fn first(&self) -> Option<u64> {
         if !self.woken.is_empty() {
             return Some(self.base);
@@ -233,9 +243,59 @@ impl Queue {
         Some(t)
     }
 
+    /// Adds a thread to the list of its real-time priority, at its end or at its beginning. The thread's virtual time is relative, and
+    /// stays so.
+    pub fn push_urgent(&mut self, pin: &CpuPin, t: &Thread, priority: u8, first: bool) {
+        t.sched
+            .set_place(self.first_place + URGENT + u32::from(priority));
+        self.urgent.push(pin, t, priority, first);
+    }
+
+    /// Takes the first thread of the highest real-time priority off the queue, and makes its virtual time that of the queue.
+    pub fn pop_urgent<'p>(&mut self, pin: &'p CpuPin) -> Option<&'p Thread> {
+        let t = ids::thread(pin, self.urgent.pop(pin)?)?;
+        t.sched.set_place(0);
+        t.sched.set_vt(self.base_vt() + t.sched.vt());
+        self.running_weight = 0;
+        Some(t)
+    }
+
+    /// Takes a queued thread with a real-time priority that `fits` accepts, of the highest first, for another CPU. Looks at no more
+    /// than `limit` threads.
+    pub fn steal_urgent<'p>(
+        &mut self,
+        pin: &'p CpuPin,
+        limit: usize,
+        fits: impl Fn(&Thread) -> bool,
+    ) -> Option<&'p Thread> {
+        let fits = |tid| ids::thread(pin, tid).is_some_and(&fits);
+        let t = ids::thread(pin, self.urgent.find(pin, limit, fits)?)?;
+        self.remove(pin, t);
+        Some(t)
+    }
+
+    /// Takes `t`, which is on this queue, off it, and makes its virtual time relative.
+    pub fn withdraw(&mut self, pin: &CpuPin, t: &Thread) {
+        let relative = self.is_urgent(t);
+        self.remove(pin, t);
+        if !relative {
+            t.sched.set_vt(t.sched.vt().saturating_sub(self.base_vt()));
+        }
+    }
+
+    /// Whether `t` is on the list of a real-time priority of this queue.
+    pub fn is_urgent(&self, t: &Thread) -> bool {
+        self.list_of(t).is_some_and(|list| list > URGENT)
+    }
+
     /// Takes `t`, which is on this queue, off it.
     pub fn remove(&mut self, pin: &CpuPin, t: &Thread) {
         match self.list_of(t) {
+            Some(list @ URGENT..) => {
+                self.urgent.remove(pin, t, (list - URGENT) as u8);
+                t.sched.set_place(0);
+                return;
+            }
             Some(WOKEN) => self.woken.remove(pin, t.tid()),
             Some(slot) => {
                 self.buckets[slot as usize].remove(pin, t.tid());

@@ -11,8 +11,10 @@ use ksync::CpuPin;
 use super::balance::{self, Steal};
 use super::cpu::{Cpu, TICK_NS, bump, cpus, thread_of};
 use super::queue;
+use super::real_time::{self, Pick, Turn};
 use super::wake::{Arrival, enqueue};
 use crate::current::{Current, current, set_current};
+use crate::park::{self, Deadline, Interruptible};
 use crate::thread::Thread;
 use crate::{time, timer, upcalls};
 
@@ -89,29 +91,36 @@ fn choose_next<'p>(
     loop {
         let mut q = c.queue.lock();
         q.begin_choice(now);
-        if why.is_some() {
-            q.follow(vt);
+        let first = match why {
+            Some(_) => q.follow(vt),
+            None => q.first(),
+        };
+        let mut stays = stays;
+        if q.urgent.is_any() {
+            let turn = Turn { stays, yields, now };
+            match real_time::choose(pin, c, &mut q, me, turn) {
+                Pick::Thread(t) => {
+                    let base = q.base_vt();
+                    drop(q);
+                    if stays_here(pin, t, base) {
+                        return Some(t);
+                    }
+                    continue;
+                }
+                Pick::Present => return None,
+                Pick::Ordinary(counts) => stays = counts,
+            }
         }
-        match q.first() {
+        match first {
             Some(first) if !stays || yields || first <= queue::bucket(vt) => {}
-            Some(_) => {
+            None if !stays => {
+                drop(q);
+                return take_from_another(pin, c, now);
+            }
+            _ => {
                 drop(q);
                 c.running_vt.store(vt, Ordering::Relaxed);
                 return None;
-            }
-            None => {
-                drop(q);
-                if stays {
-                    c.running_vt.store(vt, Ordering::Relaxed);
-                    return None;
-                }
-                let tid = balance::steal(pin, Steal::Any)?;
-                let t = thread_of(pin, tid)?;
-                t.sched.set_cpu(pin.cpu());
-                let base = c.queue.lock().base_vt();
-                t.sched.set_vt(base + t.sched.vt());
-                c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
-                return Some(t);
             }
         }
         let Some(t) = q.pop(pin, (stays && !yields).then_some(vt)) else {
@@ -124,13 +133,37 @@ fn choose_next<'p>(
         // Before a waker moves the base: not to the time of the thread that leaves, which may be far ahead.
         c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
         drop(q);
-        if t.sched.affinity().has(pin.cpu()) {
+        if stays_here(pin, t, base) {
             return Some(t);
         }
-        // The thread's affinity was changed while it was queued.
+    }
+}
+
+/// Whether `t`, which has just been taken off this CPU's queue, may run here. If its affinity was changed while it was queued, it goes
+/// to another CPU. `base` was the base of the queue.
+#[inline]
+fn stays_here(pin: &CpuPin, t: &Thread, base: u64) -> bool {
+    let stays = t.sched.affinity().has(pin.cpu());
+    if !stays {
         t.sched.set_vt(t.sched.vt().saturating_sub(base));
         requeue(pin, t, Arrival::Usual);
     }
+    stays
+}
+
+/// Takes a thread for this CPU, which has none to run, off another one's queue.
+fn take_from_another<'p>(pin: &'p CpuPin, c: &Cpu, now: u64) -> Option<&'p Thread> {
+    let tid = balance::steal(pin, Steal::Any)?;
+    let t = thread_of(pin, tid)?;
+    // Before the lock, and the class is read after it: see `real_time::changed`.
+    t.sched.set_cpu(pin.cpu());
+    let mut q = c.queue.lock();
+    t.sched.set_vt(q.base_vt() + t.sched.vt());
+    c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
+    if t.sched.class().is_real_time() {
+        real_time::begins_here(c, &mut q, t, now);
+    }
+    Some(t)
 }
 
 fn switch_to(pin: &CpuPin, c: &Cpu, me: &Thread, t: &Thread, why: Option<Reason>, now: u64) {
@@ -201,7 +234,7 @@ pub fn finish_switch() {
                 .set_vt(prev.sched.vt().max(1 << queue::BUCKET_SHIFT));
             requeue(&pin, prev, Arrival::Usual);
         }
-        Reason::Preempt => requeue(&pin, prev, Arrival::Usual),
+        Reason::Preempt => requeue(&pin, prev, Arrival::Kept),
     }
 }
 
@@ -290,9 +323,20 @@ pub fn block() {
     switch_away(Reason::Block);
 }
 
-/// Lets queued threads run first (sched_yield(2)).
-pub fn yield_now() {
+/// Lets queued threads run first (sched_yield(2)): all of them, or those of its priority or a higher one where the caller has a
+/// real-time priority.
+pub fn yield_turn() {
     switch_away(Reason::Yield);
+}
+
+/// Lets queued threads run first, for a caller that waits for one of them: a caller with a real-time priority, before which those do
+/// not come, sleeps for a quarter of a tick.
+pub fn yield_now() {
+    if current().sched.class().is_real_time() {
+        let _ = park::sleep_until(Deadline::after(TICK_NS / 4), Interruptible::No);
+    } else {
+        switch_away(Reason::Yield);
+    }
 }
 
 /// Switches to another thread if a reschedule is wanted and preemption is on. Called at the end of an interrupt that came

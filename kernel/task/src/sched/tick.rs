@@ -8,7 +8,7 @@ use ksync::CpuPin;
 use super::balance::{self, Steal};
 use super::cpu::{TICK_NS, bump, cpus, thread_of};
 use super::wake::{Arrival, enqueue};
-use super::{loadavg, queue};
+use super::{loadavg, queue, real_time};
 use crate::current::{current, try_current};
 use crate::thread::flag;
 use crate::{time, timer, upcalls};
@@ -86,13 +86,24 @@ fn tick(pin: &CpuPin, from_user: bool) {
     bump(ns, TICK_NS);
     let mut q = c.queue.lock();
     q.begin_choice(now);
-    q.follow(vt);
-    let first = q.first();
+    let first = q.follow(vt);
+    let mut gives_way = first.is_some_and(|first| first <= queue::bucket(vt));
+    let mut next = now + TICK_NS;
+    let mut waits = false;
+    if q.urgent.is_any() {
+        let decided;
+        (decided, next) = real_time::tick(c, &mut q, &me, now);
+        gives_way = decided.unwrap_or(gives_way);
+        waits = !gives_way && q.urgent.highest() > 0;
+    }
     drop(q);
     // A change of its affinity may have come while it was on its way from the queue, when it is found on no CPU.
     let must_move = !me.sched.affinity().has(pin.cpu());
-    if must_move || first.is_some_and(|first| first <= queue::bucket(vt)) {
+    if must_move || gives_way {
         hal::preempt::set_need_resched();
+    }
+    if waits {
+        real_time::push_away(pin, c);
     }
     me.set(flag::RECLAIM);
     loadavg::sample(now);
@@ -103,7 +114,7 @@ fn tick(pin: &CpuPin, from_user: bool) {
         }
     }
     (upcalls::get().cpu_tick)(&me);
-    timer::set_tick(pin, now + TICK_NS);
+    timer::set_tick(pin, next);
 }
 
 /// Another CPU asks this one to look at its run queue. Interrupts are off.

@@ -5,9 +5,8 @@ use ksync::atomic::Ordering;
 use ksync::CpuPin;
 
 use super::cpu::{bump, cpus, my_stats, running};
-use super::entity::Policy;
 use super::mask::CpuMask;
-use super::{balance, queue};
+use super::{balance, queue, real_time};
 use crate::thread::{Thread, flag};
 use crate::time;
 
@@ -18,26 +17,27 @@ pub(super) enum Arrival {
     Usual,
     /// It has been woken.
     Woken,
+    /// It has been preempted, or its real-time priority is lower now: it is the first of that priority.
+    Kept,
     /// It must not stay on the CPU that it was queued on or that ran it.
     Banned,
 }
 
 impl Arrival {
-    /// Whether `t`, whose virtual time is `vt`, is to run before the thread that runs with `running_vt`. A banned thread does
-    /// if their turns are the same: it may be banned again before that thread's turn is over, and would never run.
-    fn preempts(self, t: &Thread, vt: u64, running_vt: u64) -> bool {
+    /// Whether a thread whose virtual time is `vt` is to run before the thread that runs with `running_vt`; one that has woken
+    /// does so only if it is `eager`. A banned thread does if their turns are the same: it may be banned again before that thread's turn is
+    /// over, and would never run.
+    fn preempts(self, eager: bool, vt: u64, running_vt: u64) -> bool {
         match self {
-            Arrival::Usual => false,
-            Arrival::Woken => {
-                t.sched.policy() == Policy::Other && queue::bucket(vt) < queue::bucket(running_vt)
-            }
+            Arrival::Usual | Arrival::Kept => false,
+            Arrival::Woken => eager && queue::bucket(vt) < queue::bucket(running_vt),
             Arrival::Banned => queue::bucket(vt) <= queue::bucket(running_vt),
         }
     }
 }
 
 /// Sends CPU `cpu` a reschedule interrupt, so that it looks at its run queue or its thread at its flags.
-fn kick(pin: &CpuPin, cpu: usize) {
+pub(super) fn kick(pin: &CpuPin, cpu: usize) {
     bump(&my_stats(pin).ipis, 1);
     hal::ipi::reschedule(cpu);
 }
@@ -57,15 +57,22 @@ pub fn wake(pin: &CpuPin, t: &Thread) {
 /// was ahead of the others shrinks by the virtual time that has passed while it slept.
 pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
     let c = cpus().of(cpu);
-    // Before the lock, which is a full barrier, and its weight after it: `lend` changes the weight and then looks for the queue.
+    // Before the lock, which is a full barrier, and its weight and class after it: `lend` changes the weight and then looks for the
+    // queue.
     t.sched.set_cpu(cpu);
     let mut q = c.queue.lock();
+    let class = t.sched.class();
+    if class.is_real_time() {
+        drop(q);
+        return real_time::enqueue(pin, cpu, t, why);
+    }
     let running = c.running.load(Ordering::Relaxed);
     let running_vt = c.running_vt.load(Ordering::Relaxed);
     if running != 0 {
         q.follow(running_vt);
     }
     let woken = why == Arrival::Woken;
+    let eager = woken && class.is_other();
     if woken {
         let passed = q.progress(t.sched.rested(time::monotonic_ns()));
         t.sched.set_vt(t.sched.vt().saturating_sub(passed));
@@ -77,18 +84,13 @@ pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
         t.sched.vt()
     };
     let base = q.base_vt();
-    let vt = q.push(
-        pin,
-        t,
-        base + ahead,
-        woken && t.sched.policy() == Policy::Other,
-    );
+    let vt = q.push(pin, t, base + ahead, eager);
     t.sched.set_vt(vt);
     c.queue_changed(&q, 1);
     drop(q);
     // After the length: either this finds the CPU idle, or that CPU finds the thread before it halts.
     let idle = c.idle.load(Ordering::SeqCst);
-    let preempts = running == 0 || why.preempts(t, vt, running_vt);
+    let preempts = running == 0 || why.preempts(eager, vt, running_vt);
     if cpu == pin.cpu() {
         if preempts {
             hal::preempt::set_need_resched();
@@ -125,12 +127,13 @@ pub fn lend(pin: &CpuPin, t: &Thread) {
     }
 }
 
-/// Ends [`lend`] to `t`, the caller, which has no lock. To be called now and then by kernel threads of little weight, which never enter
-/// user mode.
+/// Ends [`lend`] and `real_time::lend_for_lock` to `t`, the caller, which has no lock. To be called now and then by kernel threads of
+/// little weight, which never enter user mode.
 pub fn give_back(t: &Thread) {
     // In this order: a thread that lends again meanwhile sets the flag last.
     t.clear(flag::LENT);
     t.sched.give_back();
+    real_time::give_back(t);
 }
 
 /// Moves `t`, if it is queued, to the end of the first list of its queue that takes threads, and counts its present weight. Takes
@@ -139,7 +142,8 @@ fn advance(pin: &CpuPin, t: &Thread) {
     let cpu = t.cpu();
     let c = cpus().of(cpu);
     let mut q = c.queue.lock();
-    if q.holds(t) {
+    // One with a real-time priority runs before all that have none.
+    if q.holds(t) && !q.is_urgent(t) {
         q.remove(pin, t);
         let base = q.base_vt();
         let vt = q.push(pin, t, base, false);
@@ -157,11 +161,10 @@ fn requeue(pin: &CpuPin, t: &Thread) {
     if !q.holds(t) || t.sched.affinity().has(cpu) {
         return;
     }
-    q.remove(pin, t);
-    let base = q.base_vt();
+    q.withdraw(pin, t);
     c.queue_changed(&q, -1);
+    c.urgency_changed(&q);
     drop(q);
-    t.sched.set_vt(t.sched.vt().saturating_sub(base));
     enqueue(pin, balance::allowed(pin, t), t, Arrival::Banned);
 }
 

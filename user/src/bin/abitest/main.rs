@@ -48,6 +48,7 @@ mod process;
 mod pty_ends;
 mod pty_sessions;
 mod ptys;
+mod realtime;
 mod reports;
 mod rights;
 mod rseq;
@@ -111,6 +112,7 @@ const SUBJECTS: &[&[Test]] = &[
     privileges::TESTS,
     ptys::TESTS,
     pty_sessions::TESTS,
+    realtime::TESTS,
     reports::TESTS,
     rights::TESTS,
     superpages::TESTS,

@@ -1,0 +1,674 @@
+//! Threads with real-time priorities: which of them runs, where, and for how long.
+#![cfg(not(shuttle))]
+
+mod processes;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use ksync::CpuPin;
+use processes::{MS, compute, ended, nap, nap_until, on, spawn, wait_for_ends};
+use task::sched::{self, CpuMask, Policy, RR_NS, Setting, bound};
+use task::thread::flag;
+use task::time::{SECOND, monotonic_ns};
+use task::{Thread, current, ids};
+use vm_host::random::Random;
+
+const fn setting(policy: Policy, priority: u8) -> Setting {
+    Setting {
+        policy,
+        priority,
+        reset_on_fork: false,
+    }
+}
+
+const fn fifo(priority: u8) -> Setting {
+    setting(Policy::Fifo, priority)
+}
+
+const fn round_robin(priority: u8) -> Setting {
+    setting(Policy::RoundRobin, priority)
+}
+
+const OTHER: Setting = Setting::ordinary(Policy::Other);
+
+/// Runs `act` on a thread that has not ended.
+fn with<R>(tid: u32, act: impl FnOnce(&CpuPin, &Thread) -> R) -> R {
+    let pin = ksync::pin();
+    act(&pin, ids::thread(&pin, tid).expect("it has not ended"))
+}
+
+fn give(tid: u32, new: Setting) {
+    with(tid, |_, t| t.set_setting(new));
+}
+
+fn lend(tid: u32, priority: u8) {
+    with(tid, |pin, t| sched::lend_priority(pin, t, priority));
+}
+
+/// Starts a thread that does `body` with that setting, on CPU `cpu`.
+fn start(cpu: usize, new: Setting, body: impl FnOnce() + Send + 'static) -> u32 {
+    let pin = ksync::pin();
+    let tid = spawn(Some(cpu), body);
+    ids::thread(&pin, tid).expect("it is new").set_setting(new);
+    tid
+}
+
+/// What threads have noted, in order.
+#[derive(Clone, Default)]
+struct Notes(Arc<Mutex<Vec<usize>>>);
+
+impl Notes {
+    fn add(&self, n: usize) {
+        self.0.lock().expect("not poisoned").push(n);
+    }
+
+    fn all(&self) -> Vec<usize> {
+        self.0.lock().expect("not poisoned").clone()
+    }
+}
+
+/// Queues so many threads on CPU 0, which does not give way, and does `act` to their tids. Returns the order in which they run, beside
+/// the body, which is ordinary.
+fn order(threads: usize, act: impl FnOnce(&[u32])) -> Vec<usize> {
+    let (notes, before) = (Notes::default(), ended());
+    let pin = ksync::pin();
+    let queue = |n| {
+        let notes = notes.clone();
+        spawn(Some(0), move || notes.add(n))
+    };
+    let tids: Vec<u32> = (0..threads).map(queue).collect();
+    act(&tids);
+    drop(pin);
+    wait_for_ends(before + threads as u32);
+    notes.all()
+}
+
+#[test]
+fn threads_run_by_priority_and_in_order_of_arrival_within_one() {
+    on(1, || {
+        let got = order(7, |tids| {
+            for (n, priority) in [5, 0, 99, 5, 1, 99, 5].into_iter().enumerate() {
+                if priority > 0 {
+                    give(tids[n], fifo(priority));
+                }
+            }
+        });
+        assert_eq!(got, [2, 5, 0, 3, 6, 4, 1]);
+    });
+}
+
+/// sched(7): a raised thread goes to the end of its new list, a lowered one to the front; with the same priority it stays.
+#[test]
+fn a_change_places_a_thread_by_its_direction() {
+    on(1, || {
+        let all_at = |tids: &[u32], priority| {
+            tids.iter().for_each(|&tid| give(tid, fifo(priority)));
+        };
+        let raised = order(3, |tids| {
+            all_at(tids, 20);
+            give(tids[0], fifo(10));
+            give(tids[0], fifo(20));
+        });
+        assert_eq!(raised, [1, 2, 0]);
+        let lowered = order(3, |tids| {
+            all_at(tids, 20);
+            give(tids[2], fifo(30));
+            give(tids[2], fifo(20));
+        });
+        assert_eq!(lowered, [2, 0, 1]);
+        let same = order(3, |tids| {
+            all_at(tids, 20);
+            give(tids[1], fifo(20));
+            give(tids[0], round_robin(20));
+        });
+        assert_eq!(same, [0, 1, 2]);
+        let ordinary = order(3, |tids| {
+            all_at(tids, 20);
+            give(tids[0], OTHER);
+        });
+        assert_eq!(ordinary, [1, 2, 0]);
+    });
+}
+
+/// Queued threads whose own and lent priorities change at random, against lists.
+#[test]
+fn random_changes_do_what_lists_do() {
+    on(1, || {
+        let mut random = Random(0x4e41);
+        for _ in 0..200 {
+            let threads = 2 + random.below(6);
+            let mut lists = vec![Vec::new(); 100];
+            lists[0] = (0..threads).collect();
+            let mut own = vec![[0u8; 2]; threads];
+            let got = order(threads, |tids| {
+                for _ in 0..random.below(20) {
+                    let n = random.below(threads);
+                    let before = own[n][0].max(own[n][1]);
+                    let new = [0, 1, 50, 51, 99][random.below(5)];
+                    if random.one_in(2) {
+                        own[n][0] = new;
+                        let policy = [Policy::Fifo, Policy::RoundRobin][random.below(2)];
+                        give(
+                            tids[n],
+                            if new == 0 {
+                                OTHER
+                            } else {
+                                setting(policy, new)
+                            },
+                        );
+                    } else {
+                        own[n][1] = new;
+                        lend(tids[n], new);
+                    }
+                    let after = own[n][0].max(own[n][1]);
+                    assert_eq!(with(tids[n], |_, t| t.priority()), after);
+                    if after == before {
+                        continue;
+                    }
+                    lists[usize::from(before)].retain(|&other| other != n);
+                    let list = &mut lists[usize::from(after)];
+                    if 0 < after && after < before {
+                        list.insert(0, n);
+                    } else {
+                        list.push(n);
+                    }
+                }
+            });
+            let expected: Vec<usize> = lists.into_iter().rev().flatten().collect();
+            assert_eq!(got, expected);
+        }
+    });
+}
+
+/// The nanoseconds by which a thread with the setting `new` on CPU 0 runs late that sleeps beside one that computes with `busy`.
+fn lateness(new: Setting, busy: Setting) -> u64 {
+    let before = ended();
+    let late = Arc::new(AtomicU64::new(0));
+    let (most, until) = (late.clone(), monotonic_ns() + 60 * MS);
+    start(0, new, move || {
+        for n in 1..6 {
+            let at = until - 60 * MS + n * 7 * MS + n * MS / 3;
+            nap_until(at);
+            most.fetch_max(monotonic_ns() - at, SeqCst);
+        }
+    });
+    start(0, busy, move || {
+        while monotonic_ns() < until {
+            compute(MS / 20);
+        }
+    });
+    wait_for_ends(before + 2);
+    late.load(SeqCst)
+}
+
+#[test]
+fn a_wake_up_preempts_what_is_lower_at_once() {
+    on(1, || {
+        assert!(lateness(fifo(1), OTHER) < MS / 2);
+        assert!(lateness(fifo(2), fifo(1)) < MS / 2);
+        assert!(lateness(round_robin(99), round_robin(98)) < MS / 2);
+        assert!(lateness(fifo(1), fifo(1)) > 20 * MS);
+        assert!(lateness(fifo(1), fifo(2)) > 20 * MS);
+        assert!(lateness(OTHER, fifo(1)) > 20 * MS);
+    });
+}
+
+/// Two threads of one priority that compute for 450 ms each beside one another: how often the CPU changed between them.
+fn turns(new: Setting) -> usize {
+    let (notes, before) = (Notes::default(), ended());
+    let pin = ksync::pin();
+    for n in 0..2 {
+        let notes = notes.clone();
+        start(0, new, move || {
+            for _ in 0..450 {
+                compute(MS);
+                notes.add(n);
+            }
+        });
+    }
+    drop(pin);
+    wait_for_ends(before + 2);
+    let all = notes.all();
+    all.windows(2).filter(|pair| pair[0] != pair[1]).count()
+}
+
+#[test]
+fn round_robin_changes_by_slices_and_fifo_does_not() {
+    on(1, || {
+        assert_eq!(turns(fifo(7)), 1);
+        let changes = turns(round_robin(7));
+        assert!((7..=9).contains(&changes), "{changes} in 900 ms by {RR_NS}");
+    });
+}
+
+#[test]
+fn a_yield_goes_to_the_end_of_its_priority() {
+    on(1, || {
+        let (notes, before) = (Notes::default(), ended());
+        let pin = ksync::pin();
+        for (n, priority) in [(0, 8), (1, 8), (2, 8), (3, 7)] {
+            let notes = notes.clone();
+            start(0, fifo(priority), move || {
+                for _ in 0..3 {
+                    notes.add(n);
+                    sched::yield_turn();
+                }
+            });
+        }
+        drop(pin);
+        wait_for_ends(before + 4);
+        assert_eq!(notes.all(), [0, 1, 2, 0, 1, 2, 0, 1, 2, 3, 3, 3]);
+    });
+}
+
+/// A loop of the kernel that yields until another thread has done something.
+#[test]
+fn the_kernels_own_yield_lets_ordinary_threads_run() {
+    on(1, || {
+        let done = Arc::new(AtomicBool::new(false));
+        let until = done.clone();
+        start(0, fifo(50), move || {
+            while !until.load(SeqCst) {
+                sched::yield_now();
+            }
+        });
+        let begun = monotonic_ns();
+        spawn(Some(0), move || done.store(true, SeqCst));
+        wait_for_ends(2);
+        assert!(monotonic_ns() - begun < 100 * MS);
+    });
+}
+
+#[test]
+fn a_running_thread_that_is_lowered_gives_way() {
+    on(1, || {
+        let notes = Notes::default();
+        let theirs = notes.clone();
+        start(0, fifo(10), move || {
+            let ours = theirs.clone();
+            start(0, fifo(5), move || ours.add(1));
+            compute(10 * MS);
+            theirs.add(0);
+            current().set_setting(fifo(5));
+            theirs.add(2);
+            current().set_setting(fifo(4));
+            theirs.add(3);
+        });
+        wait_for_ends(2);
+        // As the first of its new list it goes on, until it is lower.
+        assert_eq!(notes.all(), [0, 2, 1, 3]);
+    });
+}
+
+/// A thread that computes on one CPU until it is let go.
+struct Spinner {
+    tid: u32,
+    over: Arc<AtomicBool>,
+}
+
+impl Spinner {
+    fn new(cpu: usize, new: Setting) -> Self {
+        let [over, begun] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (until, begins) = (over.clone(), begun.clone());
+        let tid = start(cpu, new, move || {
+            begins.store(true, SeqCst);
+            while !until.load(SeqCst) {
+                compute(MS / 100);
+            }
+        });
+        while !begun.load(SeqCst) {
+            nap(1);
+        }
+        Spinner { tid, over }
+    }
+
+    fn lets_go(self) {
+        self.over.store(true, SeqCst);
+    }
+}
+
+/// Whether a thread that is queued on CPU 1 begins to run within two milliseconds.
+fn begins(flag: &AtomicBool) -> bool {
+    let until = monotonic_ns() + 2 * MS;
+    while monotonic_ns() < until && !flag.load(SeqCst) {
+        hal::cpu::relax();
+        std::thread::yield_now();
+    }
+    flag.load(SeqCst)
+}
+
+/// The caller stays on CPU 0; an ordinary or real-time thread runs on CPU 1, and another one is queued there. `act` makes the latter run.
+fn makes_run(busy: Setting, queued: Setting, act: impl FnOnce(&Spinner, u32)) -> bool {
+    assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+    let before = ended();
+    let spinner = Spinner::new(1, busy);
+    let ran = Arc::new(AtomicBool::new(false));
+    let theirs = ran.clone();
+    let tid = start(1, queued, move || theirs.store(true, SeqCst));
+    act(&spinner, tid);
+    let begun = begins(&ran);
+    spinner.lets_go();
+    wait_for_ends(before + 2);
+    begun
+}
+
+#[test]
+fn a_change_on_another_cpu_takes_effect_at_once() {
+    on(2, || {
+        assert!(makes_run(fifo(9), fifo(8), |spinner, _| give(
+            spinner.tid,
+            fifo(7)
+        )));
+        assert!(makes_run(fifo(9), fifo(8), |spinner, _| give(
+            spinner.tid,
+            OTHER
+        )));
+        assert!(makes_run(fifo(9), fifo(8), |_, tid| give(tid, fifo(10))));
+        assert!(makes_run(fifo(9), OTHER, |_, tid| give(
+            tid,
+            round_robin(10)
+        )));
+        assert!(makes_run(OTHER, OTHER, |_, tid| give(tid, fifo(1))));
+        assert!(!makes_run(fifo(9), fifo(8), |_, tid| give(tid, fifo(9))));
+        assert!(!makes_run(fifo(9), fifo(8), |spinner, _| give(
+            spinner.tid,
+            fifo(8)
+        )));
+        // The present thread, raised above what is about to be queued.
+        assert!(!makes_run(OTHER, OTHER, |spinner, tid| {
+            give(spinner.tid, fifo(3));
+            nap(1);
+            give(tid, fifo(2));
+        }));
+    });
+}
+
+#[test]
+fn a_loan_takes_effect_on_threads_that_run_are_queued_or_sleep() {
+    on(2, || {
+        assert!(makes_run(fifo(9), OTHER, |_, tid| lend(tid, 10)));
+        assert!(!makes_run(fifo(9), fifo(8), |spinner, tid| {
+            lend(spinner.tid, 50);
+            give(tid, fifo(49));
+        }));
+        assert!(makes_run(fifo(9), fifo(12), |_, tid| {
+            lend(tid, 10);
+            assert_eq!(with(tid, |_, t| t.priority()), 12);
+        }));
+        // Taken back: what was kept waiting runs.
+        assert!(makes_run(fifo(9), OTHER, |spinner, tid| {
+            lend(spinner.tid, 50);
+            give(tid, fifo(49));
+            lend(spinner.tid, 0);
+        }));
+        let late = Arc::new(AtomicU64::new(0));
+        let theirs = late.clone();
+        let at = monotonic_ns() + 20 * MS;
+        let tid = start(1, OTHER, move || {
+            nap_until(at);
+            theirs.store(monotonic_ns() - at, SeqCst);
+        });
+        nap(1);
+        let before = ended();
+        let spinner = Spinner::new(1, fifo(20));
+        lend(tid, 21);
+        nap(30);
+        assert_eq!(ended(), before + 1, "the sleeper has run");
+        assert!(late.load(SeqCst) < MS / 2);
+        spinner.lets_go();
+        wait_for_ends(before + 2);
+    });
+}
+
+#[test]
+fn a_child_inherits_a_policy_and_no_loan() {
+    on(1, || {
+        let me = current();
+        me.set_setting(round_robin(12));
+        sched::lend_priority(&ksync::pin(), &me, 40);
+        let child = me.sched.forked(0);
+        assert_eq!((child.setting(), child.priority()), (round_robin(12), 12));
+        me.set_nice(-3);
+        me.set_setting(Setting {
+            reset_on_fork: true,
+            ..fifo(12)
+        });
+        assert_eq!(me.priority(), 40);
+        let child = me.sched.forked(0);
+        let shown = (child.setting(), child.priority(), child.nice());
+        assert_eq!(shown, (OTHER, 0, 0));
+        sched::lend_priority(&ksync::pin(), &me, 0);
+        assert_eq!(me.priority(), 12);
+        me.set_setting(OTHER);
+    });
+}
+
+/// The milliseconds of CPU 0 that a thread with the setting `new` and an ordinary one get that compute beside each other for three seconds.
+fn shares(new: Setting) -> [u64; 2] {
+    let before = ended();
+    let begun = monotonic_ns().next_multiple_of(SECOND);
+    nap_until(begun);
+    let got = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    for (n, new) in [new, OTHER].into_iter().enumerate() {
+        let got = got.clone();
+        start(0, new, move || {
+            while monotonic_ns() < begun + 3 * SECOND {
+                compute(MS / 20);
+            }
+            got[n].store(current().charge_now() / MS, SeqCst);
+        });
+    }
+    nap_until(begun + 3 * SECOND);
+    wait_for_ends(before + 2);
+    [got[0].load(SeqCst), got[1].load(SeqCst)]
+}
+
+fn set_runtime(runtime_us: Option<u32>) {
+    bound::set_bound(|bound| bound::Bound {
+        runtime_us,
+        ..bound
+    })
+    .expect("a valid bound");
+}
+
+#[test]
+fn others_get_what_the_bound_leaves_of_each_period() {
+    on(1, || {
+        let [real_time, other] = shares(fifo(50));
+        assert!((2845..=2852).contains(&real_time), "{real_time}, {other}");
+        assert!((145..=156).contains(&other), "{real_time}, {other}");
+        let [real_time, other] = shares(round_robin(1));
+        assert!((2845..=2852).contains(&real_time), "{real_time}, {other}");
+        set_runtime(Some(100_000));
+        let [real_time, other] = shares(fifo(50));
+        assert!((298..=303).contains(&real_time), "{real_time}, {other}");
+        set_runtime(Some(0));
+        let [real_time, other] = shares(fifo(50));
+        assert!(real_time <= 5 && other > 2990, "{real_time}, {other}");
+        set_runtime(None);
+        let [real_time, other] = shares(fifo(50));
+        assert!(real_time > 2990 && other <= 5, "{real_time}, {other}");
+    });
+}
+
+#[test]
+fn nothing_is_withheld_while_no_other_thread_wants_to_run() {
+    on(1, || {
+        let until = monotonic_ns() + 3 * SECOND;
+        start(0, fifo(50), move || {
+            let mut last = monotonic_ns();
+            while last < until {
+                compute(MS / 100);
+                let now = monotonic_ns();
+                assert!(now - last < MS, "it was kept from running");
+                last = now;
+            }
+        });
+        nap(3100);
+        wait_for_ends(1);
+    });
+}
+
+#[test]
+fn a_bound_is_a_part_of_its_period() {
+    on(1, || {
+        let usual = bound::bound();
+        assert_eq!(
+            (usual.runtime_us, usual.period_us),
+            (Some(950_000), 1_000_000)
+        );
+        let set = |runtime_us, period_us| {
+            let new = bound::Bound {
+                runtime_us,
+                period_us,
+            };
+            let set = bound::set_bound(|_| new);
+            assert_eq!(set.is_ok(), bound::bound() == new);
+            set.is_ok()
+        };
+        assert!(set(Some(1_000_000), 1_000_000));
+        assert!(set(Some(0), 1));
+        assert!(set(None, 5));
+        assert!(!set(Some(6), 5));
+        assert!(!set(None, 0));
+        assert!(!set(Some(1 << 31), u32::MAX));
+    });
+}
+
+#[test]
+fn a_woken_thread_goes_where_something_lower_runs() {
+    on(3, || {
+        current().set_setting(fifo(99));
+        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+        let spinners = [
+            Spinner::new(0, fifo(1)),
+            Spinner::new(1, fifo(30)),
+            Spinner::new(2, fifo(20)),
+        ];
+        for (priority, may, cpu) in [
+            (25, 0b110, 2),
+            (15, 0b111, 0),
+            (25, 0b010, 9),
+            (30, 0b010, 9),
+        ] {
+            let woke_on = Arc::new(AtomicU32::new(9));
+            let theirs = woke_on.clone();
+            let tid = start(1, fifo(90), move || {
+                nap(5);
+                theirs.store(hal::cpu::id() as u32, SeqCst);
+            });
+            nap(1);
+            let mut mask = CpuMask::one(0).words();
+            mask[0] = may;
+            give(tid, fifo(priority));
+            with(tid, |_, t| {
+                assert!(sched::set_affinity(t, &CpuMask::from_words(mask)))
+            });
+            nap(10);
+            assert_eq!(woke_on.load(SeqCst), cpu, "{priority} on {may:b}");
+            if cpu == 9 {
+                give(tid, fifo(31));
+                nap(3);
+                assert_eq!(woke_on.load(SeqCst), 1);
+            }
+        }
+        spinners.into_iter().for_each(Spinner::lets_go);
+        wait_for_ends(7);
+    });
+}
+
+/// The one that is preempted goes on elsewhere, and one that had to wait gets the CPU that becomes free for it.
+#[test]
+fn a_preempted_thread_goes_on_where_something_lower_runs() {
+    on(2, || {
+        current().set_setting(fifo(99));
+        let place = Arc::new(AtomicU32::new(9));
+        let (theirs, until) = (place.clone(), monotonic_ns() + 60 * MS);
+        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+        let tid = start(1, fifo(10), move || {
+            while monotonic_ns() < until {
+                compute(MS / 20);
+                theirs.store(hal::cpu::id() as u32, SeqCst);
+            }
+        });
+        nap(2);
+        assert_eq!(place.load(SeqCst), 1);
+        with(tid, |_, t| assert!(sched::set_affinity(t, &CpuMask::all())));
+        // While CPU 0 runs something higher, it waits; a tick finds that CPU 0 is free.
+        let high = Spinner::new(0, fifo(40));
+        let other = Spinner::new(1, fifo(40));
+        place.store(9, SeqCst);
+        nap(6);
+        assert_eq!(place.load(SeqCst), 9);
+        high.lets_go();
+        nap(8);
+        assert_eq!(place.load(SeqCst), 0);
+        other.lets_go();
+        wait_for_ends(3);
+    });
+}
+
+#[test]
+fn time_without_a_sleep_is_counted() {
+    on(1, || {
+        let seen = Arc::new([const { AtomicU64::new(0) }; 3]);
+        let theirs = seen.clone();
+        start(0, fifo(3), move || {
+            compute(50 * MS);
+            theirs[0].store(current().sched.unslept_ns(), SeqCst);
+            sched::yield_turn();
+            theirs[1].store(current().sched.unslept_ns(), SeqCst);
+            nap(1);
+            compute(MS);
+            theirs[2].store(current().sched.unslept_ns(), SeqCst);
+        });
+        wait_for_ends(1);
+        let seen = [0, 1, 2].map(|n: usize| seen[n].load(SeqCst) / MS);
+        assert!(seen[0] >= 45 && seen[1] >= 49 && seen[2] <= 4, "{seen:?}");
+        let me = current();
+        compute(20 * MS);
+        assert_eq!(me.sched.unslept_ns(), 0);
+    });
+}
+
+/// A thread that waits for a lock lends its priority to the program that has it, until that enters user mode.
+#[test]
+fn a_lock_of_the_kernel_lends_the_priority_of_its_waiter() {
+    ksync::lock_class!(TestLock, "test mutex", rank = 1);
+    on(1, || {
+        let lock = Arc::new(ksync::Mutex::<u32, TestLock>::new(0));
+        current().set_setting(fifo(99));
+        let notes = Notes::default();
+        let (held, theirs) = (lock.clone(), notes.clone());
+        let owner = spawn(Some(0), move || {
+            // As a thread of a program.
+            current().clear(flag::KERNEL);
+            let guard = held.lock();
+            compute(20 * MS);
+            assert_eq!(current().priority(), 60);
+            theirs.add(0);
+            drop(guard);
+            compute(MS);
+            assert!(current().has(flag::LENT));
+            sched::give_back(&current());
+            assert_eq!(current().priority(), 0);
+            theirs.add(3);
+            current().set(flag::KERNEL);
+        });
+        nap(1);
+        let (waits, theirs) = (lock.clone(), notes.clone());
+        start(0, fifo(60), move || {
+            *waits.lock() += 1;
+            theirs.add(1);
+        });
+        let theirs = notes.clone();
+        start(0, fifo(50), move || {
+            compute(50 * MS);
+            theirs.add(2);
+        });
+        wait_for_ends(3);
+        assert_eq!(notes.all(), [0, 1, 2, 3]);
+        assert_eq!(ids::hold_thread(owner).map(|t| t.tid()), None);
+    });
+}
