@@ -5,12 +5,15 @@ use task::current::current;
 use crate::signal::{self, sig};
 use crate::timers::{self, OF_TIMERS};
 use crate::user_thread::{MemoryPolicy, UserThread, UserThreadExt};
-use crate::{Resource, active_space, exit, first, ids, itimer, oom, rseq};
+use crate::{Resource, active_space, exit, first, ids, itimer, oom, rseq, rt_limit};
 
 /// Processes, as `task` calls them.
 static PROCESSES: task::upcalls::Upcalls = task::upcalls::Upcalls {
     signal_pending: signal::signal_pending,
-    cpu_tick: itimer::look_soon,
+    cpu_tick: |t| {
+        itimer::look_soon(t);
+        rt_limit::look_soon(t);
+    },
     process_timer: |pin, id| {
         let p = ids::process(pin, id & !OF_TIMERS)?;
         if id & OF_TIMERS == 0 {

@@ -187,10 +187,9 @@ pub(super) fn taken(p: &Process) {
 /// Makes `t`, which a tick has hit or which begins to run, look at its process's CPU-time timers before it enters user mode.
 /// Called with interrupts off.
 pub(super) fn look_soon(t: &Thread) {
-    let seldom = t.process().seldom.get();
-    let due = |timers: &Seldom| time::monotonic_ns() >= timers.quiet_until.load(Ordering::Relaxed);
-    // RLIMIT_RTTIME is beside them.
-    if seldom.is_some_and(|timers| due(timers)) || t.priority() > 0 {
+    if let Some(timers) = t.process().seldom.get()
+        && time::monotonic_ns() >= timers.quiet_until.load(Ordering::Relaxed)
+    {
         t.set(flag::CPU_TIMERS);
     }
 }

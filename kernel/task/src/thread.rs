@@ -14,8 +14,9 @@ use ksync::{HeldLocks, Round, Run, RunState, Spin};
 use crate::idlist::IdLinks;
 use crate::ids::{self, Id};
 use crate::lock;
+use crate::sched::class::{Policy, Setting};
+use crate::sched::entity::Entity;
 use crate::sched::mask::CpuMask;
-use crate::sched::{self, Entity, Policy, Setting};
 use crate::timer::node::TimerNode;
 use crate::usage::Usage;
 
@@ -340,20 +341,6 @@ impl Thread {
     /// The real-time priority with which the thread runs, its own one or one that it has been lent; 0 for none.
     pub fn priority(&self) -> u8 {
         self.sched.priority()
-    }
-
-    /// Sets the policy, which is none of the real-time ones, and whether the thread's children begin without settings that need a
-    /// privilege. Takes run queues' locks.
-    pub fn set_policy(&self, policy: Policy, reset_on_fork: bool) {
-        self.set_setting(Setting {
-            reset_on_fork,
-            ..Setting::ordinary(policy)
-        });
-    }
-
-    /// Sets policy and priority, whatever they were. Takes run queues' locks.
-    pub fn set_setting(&self, new: Setting) {
-        while !sched::replace_setting(self, self.setting(), new) {}
     }
 
     /// Timer slack in nanoseconds.

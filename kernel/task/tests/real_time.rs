@@ -1,58 +1,19 @@
-//! Threads with real-time priorities: which of them runs, where, and for how long.
+//! Threads with real-time priorities: which of them runs.
 #![cfg(not(shuttle))]
 
+mod priorities;
 mod processes;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use ksync::CpuPin;
+use priorities::{OTHER, Spinner, fifo, give, lend, round_robin, setting, start, with};
 use processes::{MS, compute, ended, nap, nap_until, on, spawn, wait_for_ends};
-use task::sched::{self, CpuMask, Policy, RR_NS, Setting, bound};
+use task::sched::{self, CpuMask, Policy, RR_NS, Setting};
 use task::thread::flag;
-use task::time::{SECOND, monotonic_ns};
-use task::{Thread, current, ids};
+use task::time::monotonic_ns;
+use task::{current, ids};
 use vm_host::random::Random;
-
-const fn setting(policy: Policy, priority: u8) -> Setting {
-    Setting {
-        policy,
-        priority,
-        reset_on_fork: false,
-    }
-}
-
-const fn fifo(priority: u8) -> Setting {
-    setting(Policy::Fifo, priority)
-}
-
-const fn round_robin(priority: u8) -> Setting {
-    setting(Policy::RoundRobin, priority)
-}
-
-const OTHER: Setting = Setting::ordinary(Policy::Other);
-
-/// Runs `act` on a thread that has not ended.
-fn with<R>(tid: u32, act: impl FnOnce(&CpuPin, &Thread) -> R) -> R {
-    let pin = ksync::pin();
-    act(&pin, ids::thread(&pin, tid).expect("it has not ended"))
-}
-
-fn give(tid: u32, new: Setting) {
-    with(tid, |_, t| t.set_setting(new));
-}
-
-fn lend(tid: u32, priority: u8) {
-    with(tid, |pin, t| sched::lend_priority(pin, t, priority));
-}
-
-/// Starts a thread that does `body` with that setting, on CPU `cpu`.
-fn start(cpu: usize, new: Setting, body: impl FnOnce() + Send + 'static) -> u32 {
-    let pin = ksync::pin();
-    let tid = spawn(Some(cpu), body);
-    ids::thread(&pin, tid).expect("it is new").set_setting(new);
-    tid
-}
 
 /// What threads have noted, in order.
 #[derive(Clone, Default)]
@@ -301,38 +262,11 @@ fn a_running_thread_that_is_lowered_gives_way() {
     });
 }
 
-/// A thread that computes on one CPU until it is let go.
-struct Spinner {
-    tid: u32,
-    over: Arc<AtomicBool>,
-}
-
-impl Spinner {
-    fn new(cpu: usize, new: Setting) -> Self {
-        let [over, begun] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-        let (until, begins) = (over.clone(), begun.clone());
-        let tid = start(cpu, new, move || {
-            begins.store(true, SeqCst);
-            while !until.load(SeqCst) {
-                compute(MS / 100);
-            }
-        });
-        while !begun.load(SeqCst) {
-            nap(1);
-        }
-        Spinner { tid, over }
-    }
-
-    fn lets_go(self) {
-        self.over.store(true, SeqCst);
-    }
-}
-
 /// Whether a thread that is queued on CPU 1 begins to run within two milliseconds.
 fn begins(flag: &AtomicBool) -> bool {
     let until = monotonic_ns() + 2 * MS;
     while monotonic_ns() < until && !flag.load(SeqCst) {
-        hal::cpu::relax();
+        hal::time::spin_ns(MS / 50);
         std::thread::yield_now();
     }
     flag.load(SeqCst)
@@ -441,171 +375,6 @@ fn a_child_inherits_a_policy_and_no_loan() {
         sched::lend_priority(&ksync::pin(), &me, 0);
         assert_eq!(me.priority(), 12);
         me.set_setting(OTHER);
-    });
-}
-
-/// The milliseconds of CPU 0 that a thread with the setting `new` and an ordinary one get that compute beside each other for three seconds.
-fn shares(new: Setting) -> [u64; 2] {
-    let before = ended();
-    let begun = monotonic_ns().next_multiple_of(SECOND);
-    nap_until(begun);
-    let got = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-    for (n, new) in [new, OTHER].into_iter().enumerate() {
-        let got = got.clone();
-        start(0, new, move || {
-            while monotonic_ns() < begun + 3 * SECOND {
-                compute(MS / 20);
-            }
-            got[n].store(current().charge_now() / MS, SeqCst);
-        });
-    }
-    nap_until(begun + 3 * SECOND);
-    wait_for_ends(before + 2);
-    [got[0].load(SeqCst), got[1].load(SeqCst)]
-}
-
-fn set_runtime(runtime_us: Option<u32>) {
-    bound::set_bound(|bound| bound::Bound {
-        runtime_us,
-        ..bound
-    })
-    .expect("a valid bound");
-}
-
-#[test]
-fn others_get_what_the_bound_leaves_of_each_period() {
-    on(1, || {
-        let [real_time, other] = shares(fifo(50));
-        assert!((2845..=2852).contains(&real_time), "{real_time}, {other}");
-        assert!((145..=156).contains(&other), "{real_time}, {other}");
-        let [real_time, other] = shares(round_robin(1));
-        assert!((2845..=2852).contains(&real_time), "{real_time}, {other}");
-        set_runtime(Some(100_000));
-        let [real_time, other] = shares(fifo(50));
-        assert!((298..=303).contains(&real_time), "{real_time}, {other}");
-        set_runtime(Some(0));
-        let [real_time, other] = shares(fifo(50));
-        assert!(real_time <= 5 && other > 2990, "{real_time}, {other}");
-        set_runtime(None);
-        let [real_time, other] = shares(fifo(50));
-        assert!(real_time > 2990 && other <= 5, "{real_time}, {other}");
-    });
-}
-
-#[test]
-fn nothing_is_withheld_while_no_other_thread_wants_to_run() {
-    on(1, || {
-        let until = monotonic_ns() + 3 * SECOND;
-        start(0, fifo(50), move || {
-            let mut last = monotonic_ns();
-            while last < until {
-                compute(MS / 100);
-                let now = monotonic_ns();
-                assert!(now - last < MS, "it was kept from running");
-                last = now;
-            }
-        });
-        nap(3100);
-        wait_for_ends(1);
-    });
-}
-
-#[test]
-fn a_bound_is_a_part_of_its_period() {
-    on(1, || {
-        let usual = bound::bound();
-        assert_eq!(
-            (usual.runtime_us, usual.period_us),
-            (Some(950_000), 1_000_000)
-        );
-        let set = |runtime_us, period_us| {
-            let new = bound::Bound {
-                runtime_us,
-                period_us,
-            };
-            let set = bound::set_bound(|_| new);
-            assert_eq!(set.is_ok(), bound::bound() == new);
-            set.is_ok()
-        };
-        assert!(set(Some(1_000_000), 1_000_000));
-        assert!(set(Some(0), 1));
-        assert!(set(None, 5));
-        assert!(!set(Some(6), 5));
-        assert!(!set(None, 0));
-        assert!(!set(Some(1 << 31), u32::MAX));
-    });
-}
-
-#[test]
-fn a_woken_thread_goes_where_something_lower_runs() {
-    on(3, || {
-        current().set_setting(fifo(99));
-        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
-        let spinners = [
-            Spinner::new(0, fifo(1)),
-            Spinner::new(1, fifo(30)),
-            Spinner::new(2, fifo(20)),
-        ];
-        for (priority, may, cpu) in [
-            (25, 0b110, 2),
-            (15, 0b111, 0),
-            (25, 0b010, 9),
-            (30, 0b010, 9),
-        ] {
-            let woke_on = Arc::new(AtomicU32::new(9));
-            let theirs = woke_on.clone();
-            let tid = start(1, fifo(90), move || {
-                nap(5);
-                theirs.store(hal::cpu::id() as u32, SeqCst);
-            });
-            nap(1);
-            let mut mask = CpuMask::one(0).words();
-            mask[0] = may;
-            give(tid, fifo(priority));
-            with(tid, |_, t| {
-                assert!(sched::set_affinity(t, &CpuMask::from_words(mask)))
-            });
-            nap(10);
-            assert_eq!(woke_on.load(SeqCst), cpu, "{priority} on {may:b}");
-            if cpu == 9 {
-                give(tid, fifo(31));
-                nap(3);
-                assert_eq!(woke_on.load(SeqCst), 1);
-            }
-        }
-        spinners.into_iter().for_each(Spinner::lets_go);
-        wait_for_ends(7);
-    });
-}
-
-/// The one that is preempted goes on elsewhere, and one that had to wait gets the CPU that becomes free for it.
-#[test]
-fn a_preempted_thread_goes_on_where_something_lower_runs() {
-    on(2, || {
-        current().set_setting(fifo(99));
-        let place = Arc::new(AtomicU32::new(9));
-        let (theirs, until) = (place.clone(), monotonic_ns() + 60 * MS);
-        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
-        let tid = start(1, fifo(10), move || {
-            while monotonic_ns() < until {
-                compute(MS / 20);
-                theirs.store(hal::cpu::id() as u32, SeqCst);
-            }
-        });
-        nap(2);
-        assert_eq!(place.load(SeqCst), 1);
-        with(tid, |_, t| assert!(sched::set_affinity(t, &CpuMask::all())));
-        // While CPU 0 runs something higher, it waits; a tick finds that CPU 0 is free.
-        let high = Spinner::new(0, fifo(40));
-        let other = Spinner::new(1, fifo(40));
-        place.store(9, SeqCst);
-        nap(6);
-        assert_eq!(place.load(SeqCst), 9);
-        high.lets_go();
-        nap(8);
-        assert_eq!(place.load(SeqCst), 0);
-        other.lets_go();
-        wait_for_ends(3);
     });
 }
 

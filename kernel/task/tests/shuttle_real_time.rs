@@ -13,7 +13,7 @@ use gate::Gate;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::{MS, everywhere, explore, on, spawn, wait_for_ends};
 use task::park::{Deadline, Interruptible};
-use task::sched::{self, Policy, Setting};
+use task::sched::{self, CpuMask, Policy, Setting};
 use task::time::monotonic_ns;
 use task::{Thread, current, ids};
 
@@ -56,6 +56,8 @@ fn cpu_knows() {
 /// The body passes a gate, which another thread opens, while that one or a third does `changes`. Then it has the priority `priority`.
 fn changed_beside_a_wake_up(changes: [fn(&ksync::CpuPin, &Thread); 2], priority: u8) {
     on(2, move || {
+        // Those that make the changes are not behind this thread.
+        assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
         let state = Arc::new(State::default());
         let me = current().tid();
         let theirs = state.clone();
@@ -65,16 +67,14 @@ fn changed_beside_a_wake_up(changes: [fn(&ksync::CpuPin, &Thread); 2], priority:
             theirs.done.fetch_add(1, SeqCst);
         });
         let theirs = state.clone();
-        spawn(None, move || {
+        spawn(Some(1), move || {
             with(me, changes[1]);
             theirs.done.fetch_add(1, SeqCst);
         });
         let passed = state.gate.pass(Deadline::Never, Interruptible::No);
         assert_eq!(passed, Ok(()));
-        cpu_knows();
-        // Those that make the changes may be behind this thread.
         while state.done.load(SeqCst) < 2 {
-            sched::yield_now();
+            hal::cpu::relax();
         }
         assert_eq!(current().priority(), priority);
         cpu_knows();

@@ -440,6 +440,23 @@ fn public_stat(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     put_stat(p, tid, None, out)
 }
 
+/// What stat shows of a thread's priority: that with which it runs, its nice value, its own real-time priority and its policy. Zeroes and
+/// the usual priority for one that has ended.
+fn priorities(t: Option<&Thread>) -> [i32; 4] {
+    let Some(t) = t else { return [20, 0, 0, 0] };
+    let (nice, setting) = (i32::from(t.nice()), t.setting());
+    let priority = match t.priority() {
+        0 => 20 + nice,
+        real_time => -1 - i32::from(real_time),
+    };
+    [
+        priority,
+        nice,
+        setting.priority.into(),
+        setting.policy as i32,
+    ]
+}
+
 /// Prints stat, with addresses only if `shown`, the memory that the caller may inspect, is given.
 fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Result<()> {
     let thread = thread_of(p, tid);
@@ -457,15 +474,7 @@ fn put_stat(p: &Process, tid: u32, shown: Option<Image>, out: &mut Text) -> Resu
         .unwrap_or_default();
     let terminal = p.session().and_then(|session| session.terminal());
     let (tty, front) = terminal.map_or((0, -1), |t| (t.number(), i64::from(t.foreground())));
-    let nice = thread.as_ref().map_or(0, |t| i32::from(t.nice()));
-    let priority = match thread.as_ref().map_or(0, |t| t.priority()) {
-        0 => 20 + nice,
-        real_time => -1 - i32::from(real_time),
-    };
-    let (own_priority, policy) = thread.as_ref().map_or((0, 0), |t| {
-        let setting = t.setting();
-        (setting.priority, setting.policy as u8)
-    });
+    let [priority, nice, own_priority, policy] = priorities(thread.as_deref());
     put!(out, "{tid} (");
     put_comm(out, &name_of(p, tid));
     put!(

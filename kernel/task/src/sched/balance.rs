@@ -155,7 +155,7 @@ fn take(
     which: Steal,
     fits: impl Fn(&Thread) -> bool,
 ) -> Option<u32> {
-    if which == Steal::Any && q.urgent.is_any() {
+    if which == Steal::Any && c.is_urgent() {
         let may = |t: &Thread| t.sched.affinity().has(to);
         let urgent = q.steal_urgent(pin, STEAL_LOOKS, may);
         if let Some(t) = urgent {

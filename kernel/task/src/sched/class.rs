@@ -26,6 +26,9 @@ impl Policy {
 /// The highest real-time priority; 1 is the lowest.
 pub const HIGHEST: u8 = 99;
 
+/// Nanoseconds of a time slice of SCHED_RR.
+pub const RR_NS: u64 = 100_000_000;
+
 /// What sched_setscheduler(2) sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {

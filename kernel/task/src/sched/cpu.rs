@@ -28,7 +28,7 @@ pub(super) struct Cpu {
     /// Virtual time of the running thread, as of the last switch or tick; 0 for one with a real-time priority, before which none comes by
     /// its virtual time. Own CPU.
     pub(super) running_vt: AtomicU64,
-    /// The highest real-time priority of the running thread and those on the queue, 0 for none. As `len`.
+    /// What [`shown`](super::urgent::Urgent::shown) says: the highest real-time priority here, 0 for none. As `len`.
     pub(super) urgency: AtomicU32,
     /// Until when threads without real-time priorities come first, because the others have used up their time; 0 if they do not.
     /// Own CPU.
@@ -52,8 +52,14 @@ impl Cpu {
 
     /// Records what real-time priorities there are on the queue `q`, which is this CPU's, and run here.
     pub(super) fn urgency_changed(&self, q: &queue::Queue) {
-        let urgency = q.urgent.running().max(q.urgent.highest());
+        let urgency = q.urgent.shown();
         self.urgency.store(urgency.into(), Ordering::Relaxed);
+    }
+
+    /// Whether a real-time priority, queued or running, may decide what runs here. Exact under the queue's lock.
+    #[inline]
+    pub(super) fn is_urgent(&self) -> bool {
+        self.urgency.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -184,7 +190,8 @@ pub fn load(cpu: usize) -> u32 {
     c.len.load(Ordering::Relaxed) + u32::from(c.running.load(Ordering::Relaxed) != 0)
 }
 
-/// The highest real-time priority of the threads that run or are queued on `cpu`, as of its last choice; 0 for none. A hint.
+/// The highest real-time priority of the threads that run or are queued on `cpu`, 0 for none; more than any if the CPU is about to look
+/// at that of its running thread. A hint.
 pub fn urgency(cpu: usize) -> u32 {
     cpus().of(cpu).urgency.load(Ordering::Relaxed)
 }

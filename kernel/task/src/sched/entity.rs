@@ -2,9 +2,8 @@
 
 use ksync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::class::{Class, Policy, Setting};
+use super::class::{Class, Policy, RR_NS, Setting};
 use super::mask::CpuMask;
-use super::real_time::RR_NS;
 
 /// Weight of nice 0.
 pub const NICE_0_WEIGHT: u64 = 1024;

@@ -15,7 +15,7 @@
 
 mod balance;
 pub mod bound;
-mod class;
+pub mod class;
 mod cpu;
 pub mod entity;
 mod loadavg;
@@ -27,7 +27,7 @@ mod tick;
 mod urgent;
 mod wake;
 
-pub use class::{HIGHEST, Policy, Setting};
+pub use class::{HIGHEST, Policy, RR_NS, Setting};
 pub(crate) use cpu::init;
 pub use cpu::{
     CpuStats, TICK_NS, count_exec, count_vfork, idle_ns, load, renumbered, runnable, running,
@@ -36,7 +36,7 @@ pub use cpu::{
 pub use entity::Entity;
 pub use loadavg::load_average;
 pub use mask::CpuMask;
-pub use real_time::{RR_NS, lend_for_lock, lend_priority, replace_setting};
+pub use real_time::{lend_for_lock, lend_priority, replace_setting};
 pub use switch::{Reason, idle, preempt_check, switch_away, thread_start, yield_now, yield_turn};
 pub(crate) use switch::{block, first_switch};
 pub use tick::{interrupt, reclaim, reclaim_soon, reschedule_interrupt, timer_interrupt};

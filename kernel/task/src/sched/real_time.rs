@@ -4,8 +4,10 @@
 //! that is first on their list. A thread that becomes runnable is put on a CPU that runs something lower, if its own does not.
 //! `doc/scheduling.md` says all of it, and why no thread of the kernel starves.
 //!
-//! What ordinary threads pay is one test of [`Urgent::is_any`](super::urgent::Urgent::is_any) when a CPU chooses, and one of the class of
-//! a thread that is queued, in place of a test of its policy. All else is here, out of line.
+//! What ordinary threads pay is one test of [`Cpu::is_urgent`] when a CPU chooses, and one of the class of a thread that is queued, in
+//! place of a test of its policy. All else is here, out of line.
+
+use core::cell::Cell;
 
 use ksync::atomic::Ordering;
 
@@ -19,9 +21,6 @@ use super::queue::Queue;
 use super::wake::{self, Arrival, kick};
 use crate::thread::{Thread, flag};
 use crate::time;
-
-/// Nanoseconds of a time slice of SCHED_RR.
-pub const RR_NS: u64 = 100_000_000;
 
 /// Queued threads that a tick looks at for one that another CPU would run at once.
 const PUSH_LOOKS: usize = 8;
@@ -155,15 +154,19 @@ pub(super) fn tick(c: &Cpu, q: &mut Queue, me: &Thread, now: u64) -> (Option<boo
 #[cold]
 pub(super) fn push_away(pin: &CpuPin, c: &Cpu) {
     let here = pin.cpu();
+    let target = Cell::new(here);
     let mut q = c.queue.lock();
-    let target = |t: &Thread| place(t, here, t.sched.priority(), true);
-    let Some(t) = q.steal_urgent(pin, PUSH_LOOKS, |t| target(t) != here) else {
+    let moves = |t: &Thread| {
+        target.set(place(t, here, t.sched.priority(), true));
+        target.get() != here
+    };
+    let Some(t) = q.steal_urgent(pin, PUSH_LOOKS, moves) else {
         return;
     };
     c.queue_changed(&q, -1);
     c.urgency_changed(&q);
     drop(q);
-    wake::enqueue(pin, target(t), t, Arrival::Usual);
+    wake::enqueue(pin, target.get(), t, Arrival::Usual);
 }
 
 /// The CPU for `t`, which would go to `cpu`: that one, unless it runs or has queued something of the same priority or a higher one, or
@@ -258,6 +261,7 @@ fn changed(pin: &CpuPin, t: &Thread, [before, after]: [u8; 2]) {
         return wake::enqueue(pin, cpu, t, why);
     }
     q.urgent.look();
+    c.urgency_changed(&q);
     drop(q);
     if cpu == pin.cpu() {
         hal::preempt::set_need_resched();
@@ -283,6 +287,22 @@ pub fn replace_setting(t: &Thread, seen: Setting, new: Setting) -> bool {
     };
     changed(&pin, t, change);
     true
+}
+
+impl Thread {
+    /// Sets the policy, which is none of the real-time ones, and whether the thread's children begin without settings that need a
+    /// privilege. Takes run queues' locks.
+    pub fn set_policy(&self, policy: Policy, reset_on_fork: bool) {
+        self.set_setting(Setting {
+            reset_on_fork,
+            ..Setting::ordinary(policy)
+        });
+    }
+
+    /// Sets policy and priority, whatever they were. Takes run queues' locks.
+    pub fn set_setting(&self, new: Setting) {
+        while !replace_setting(self, self.setting(), new) {}
+    }
 }
 
 /// Lends `t` the real-time priority `priority`, 1 to 99, in place of what this function lent it before; 0 takes that back. The thread

@@ -96,7 +96,7 @@ fn choose_next<'p>(
             None => q.first(),
         };
         let mut stays = stays;
-        if q.urgent.is_any() {
+        if c.is_urgent() {
             let turn = Turn { stays, yields, now };
             match real_time::choose(pin, c, &mut q, me, turn) {
                 Pick::Thread(t) => {

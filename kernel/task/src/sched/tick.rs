@@ -90,7 +90,7 @@ fn tick(pin: &CpuPin, from_user: bool) {
     let mut gives_way = first.is_some_and(|first| first <= queue::bucket(vt));
     let mut next = now + TICK_NS;
     let mut waits = false;
-    if q.urgent.is_any() {
+    if c.is_urgent() {
         let decided;
         (decided, next) = real_time::tick(c, &mut q, &me, now);
         gives_way = decided.unwrap_or(gives_way);

@@ -3,8 +3,8 @@
 //! A list for each priority, of which a bit set tells the highest that has a thread: adding, choosing and removing take constant
 //! time and allocate nothing. Within a list, threads run in its order.
 //!
-//! [`Urgent::is_any`] is what each choice of a thread asks: whether a real-time priority is to be thought of at all. It is one word,
-//! which is set whenever a thread is queued or runs with such a priority, or its priority may have changed while it ran.
+//! [`Urgent::shown`] is stored in a word of the CPU (`Cpu::urgency`) at each change, under the queue's lock: each choice of a thread asks that word
+//! whether a real-time priority is to be thought of at all.
 
 use ksync::CpuPin;
 
@@ -17,10 +17,11 @@ use crate::thread::Thread;
 /// One list for each priority, and for 0, which stays empty.
 pub const LISTS: usize = HIGHEST as usize + 1;
 
+/// Above all priorities: the CPU is about to look.
+pub const LOOK: u8 = u8::MAX;
+
 /// The queued threads of a CPU that have a real-time priority, and what the CPU knows of the thread that it runs.
 pub struct Urgent {
-    /// Not 0 if a thread with a real-time priority is queued or runs, or the running thread's priority is to be looked at.
-    any: u32,
     /// The priority of the running thread as of the last choice or tick, 0 for none.
     running: u8,
     /// Whether that may be another one now.
@@ -38,7 +39,6 @@ impl Urgent {
     /// No such thread.
     pub const fn new() -> Self {
         Urgent {
-            any: 0,
             running: 0,
             look: false,
             used: 0,
@@ -48,26 +48,24 @@ impl Urgent {
         }
     }
 
-    /// Whether a real-time priority, queued or running, may decide what runs.
-    #[inline]
-    pub fn is_any(&self) -> bool {
-        self.any != 0
-    }
-
-    fn note(&mut self) {
-        self.any = u32::from(self.used != 0 || self.running != 0 || self.look);
+    /// The highest priority of the running thread and those on the queue, 0 for none; [`LOOK`] if that of the running one may be another
+    /// one now.
+    pub fn shown(&self) -> u8 {
+        if self.look {
+            LOOK
+        } else {
+            self.running.max(self.highest())
+        }
     }
 
     /// The running thread's priority may have changed: the next choice looks.
     pub fn look(&mut self) {
         self.look = true;
-        self.note();
     }
 
     /// The thread that runs has that priority, 0 for none.
     pub fn runs(&mut self, priority: u8) {
         (self.running, self.look) = (priority, false);
-        self.note();
     }
 
     /// The priority of the thread that runs, as it was last looked at; 0 for none.
@@ -87,7 +85,6 @@ impl Urgent {
             list.make_first(t.tid());
         }
         self.used |= 1 << priority;
-        self.note();
     }
 
     pub(super) fn pop(&mut self, pin: &CpuPin) -> Option<u32> {
@@ -106,7 +103,6 @@ impl Urgent {
         if self.lists[usize::from(priority)].is_empty() {
             self.used &= !(1 << priority);
         }
-        self.note();
     }
 
     /// The first thread that `fits` accepts, of the highest priority first, among `limit` threads.
