@@ -5,13 +5,11 @@
 
 use ksync::atomic::{AtomicU64, Ordering};
 
-use crate::time::SECOND;
-
 const NS_PER_US: u64 = 1000;
 
 hal::machine_static! {
     /// The time in microseconds, all bits set for no bound, in the upper half; the period in the lower one.
-    static BOUND: AtomicU64 = AtomicU64::new(950_000 << 32 | SECOND / NS_PER_US);
+    static BOUND: AtomicU64 = AtomicU64::new((950_000 << 32) | 1_000_000);
 }
 
 /// What real-time threads may use of each period, in microseconds.

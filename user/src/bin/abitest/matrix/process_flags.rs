@@ -51,12 +51,6 @@ fn policy(policy: i32, priority: u32) -> Result<u64, i32> {
     })
 }
 
-/// Checks a policy that needs reserved CPU time; EPERM counts as success, as a kernel without such reservations refuses
-/// it to every user.
-fn real_time(number: i32) -> Result<u64, i32> {
-    policy(number, 5).or_else(|e| if e == libc::EPERM { Ok(0) } else { Err(e) })
-}
-
 flags! {
     arch_prctl ARCH_GET_FS |_| { let mut base = 0u64; sc!(SYS_arch_prctl, 0x1003, &raw mut base)?; Ok(base != 0) };
     arch_prctl ARCH_GET_GS |_| apart(|| { let mut base = 0u64; sc!(SYS_arch_prctl, 0x1001, 0x1234_5000)?; sc!(SYS_arch_prctl, 0x1004, &raw mut base)?; Ok(base == 0x1234_5000) });
@@ -104,11 +98,11 @@ flags! {
     prlimit64 RLIMIT_SIGPENDING |_| limit(libc::RLIMIT_SIGPENDING);
     prlimit64 RLIMIT_STACK |_| limit(libc::RLIMIT_STACK);
     sched_setscheduler SCHED_BATCH |_| policy(libc::SCHED_BATCH, 0);
-    sched_setscheduler SCHED_FIFO |_| real_time(libc::SCHED_FIFO);
+    sched_setscheduler SCHED_FIFO |_| policy(libc::SCHED_FIFO, 5);
     sched_setscheduler SCHED_IDLE |_| policy(libc::SCHED_IDLE, 0);
     sched_setscheduler SCHED_OTHER |_| policy(libc::SCHED_OTHER, 0);
     sched_setscheduler SCHED_RESET_ON_FORK |_| apart(|| { sc!(SYS_sched_setscheduler, 0, libc::SCHED_BATCH | 0x4000_0000, [0u32].as_ptr())?; Ok(sc!(SYS_sched_getscheduler, 0)? == libc::SCHED_BATCH as u64 | 0x4000_0000) });
-    sched_setscheduler SCHED_RR |_| real_time(libc::SCHED_RR);
+    sched_setscheduler SCHED_RR |_| policy(libc::SCHED_RR, 5);
     setresuid KEEP |_| nobody(|| sc!(SYS_setresuid, -1i64, -1i64, -1i64));
     unshare CLONE_FILES |_| apart(|| sc!(SYS_unshare, libc::CLONE_FILES));
     unshare CLONE_FS |_| apart(|| sc!(SYS_unshare, libc::CLONE_FS));
