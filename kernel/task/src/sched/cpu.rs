@@ -36,6 +36,8 @@ pub(super) struct Cpu {
     /// Tid of the thread that the switch in progress leaves, and the [`Reason`](super::Reason). Own CPU, preemption off.
     pub(super) leaving: AtomicU32,
     pub(super) leaving_why: AtomicU32,
+    /// Virtual time at the queue's base when the thread was chosen to which that switch leads. Own CPU, preemption off.
+    pub(super) leaving_base: AtomicU64,
     /// The CPU's idle thread. Set once.
     pub(super) idle_thread: Once<Arc<Thread>>,
     /// Counters. Own CPU.
@@ -144,6 +146,7 @@ pub(crate) fn init(ncpus: usize) {
             spent_until: AtomicU64::new(0),
             leaving: AtomicU32::new(0),
             leaving_why: AtomicU32::new(0),
+            leaving_base: AtomicU64::new(0),
             idle_thread: Once::new(),
             stats: CpuStats::default(),
         })

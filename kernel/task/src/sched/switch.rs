@@ -101,6 +101,7 @@ fn choose_next<'p>(
             match real_time::choose(pin, c, &mut q, me, turn) {
                 Pick::Thread(t) => {
                     let base = q.base_vt();
+                    c.leaving_base.store(base, Ordering::Relaxed);
                     drop(q);
                     if stays_here(pin, t, base) {
                         return Some(t);
@@ -114,6 +115,7 @@ fn choose_next<'p>(
         match first {
             Some(first) if !stays || yields || first <= queue::bucket(vt) => {}
             None if !stays => {
+                c.leaving_base.store(q.base_vt(), Ordering::Relaxed);
                 drop(q);
                 return take_from_another(pin, c, now);
             }
@@ -129,6 +131,7 @@ fn choose_next<'p>(
             return None;
         };
         let base = q.base_vt();
+        c.leaving_base.store(base, Ordering::Relaxed);
         c.queue_changed(&q, -1);
         // Before a waker moves the base: not to the time of the thread that leaves, which may be far ahead.
         c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
@@ -218,7 +221,8 @@ pub fn finish_switch() {
     let Some(prev) = thread_of(&pin, tid) else {
         return;
     };
-    let base = c.queue.lock().base_vt();
+    // That of the choice: the lock need not be taken for what a waker has moved it by since.
+    let base = c.leaving_base.load(Ordering::Relaxed);
     prev.sched.set_vt(prev.sched.vt().saturating_sub(base));
     match Reason::from_raw(c.leaving_why.load(Ordering::Relaxed)) {
         Reason::Exit => (upcalls::get().release_dead)(&pin, prev),
