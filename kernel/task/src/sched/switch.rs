@@ -100,10 +100,9 @@ fn choose_next<'p>(
             let turn = Turn { stays, yields, now };
             match real_time::choose(pin, c, &mut q, me, turn) {
                 Pick::Thread(t) => {
-                    let base = q.base_vt();
-                    c.leaving_base.store(base, Ordering::Relaxed);
+                    c.leaving_base.store(q.base_vt(), Ordering::Relaxed);
                     drop(q);
-                    if stays_here(pin, t, base) {
+                    if stays_here(pin, c, t) {
                         return Some(t);
                     }
                     continue;
@@ -120,7 +119,6 @@ fn choose_next<'p>(
                 return take_from_another(pin, c, now);
             }
             _ => {
-                drop(q);
                 c.running_vt.store(vt, Ordering::Relaxed);
                 return None;
             }
@@ -130,24 +128,24 @@ fn choose_next<'p>(
             c.running_vt.store(vt, Ordering::Relaxed);
             return None;
         };
-        let base = q.base_vt();
-        c.leaving_base.store(base, Ordering::Relaxed);
+        c.leaving_base.store(q.base_vt(), Ordering::Relaxed);
         c.queue_changed(&q, -1);
         // Before a waker moves the base: not to the time of the thread that leaves, which may be far ahead.
         c.running_vt.store(t.sched.vt(), Ordering::Relaxed);
         drop(q);
-        if stays_here(pin, t, base) {
+        if stays_here(pin, c, t) {
             return Some(t);
         }
     }
 }
 
 /// Whether `t`, which has just been taken off this CPU's queue, may run here. If its affinity was changed while it was queued, it goes
-/// to another CPU. `base` was the base of the queue.
+/// to another CPU.
 #[inline]
-fn stays_here(pin: &CpuPin, t: &Thread, base: u64) -> bool {
+fn stays_here(pin: &CpuPin, c: &Cpu, t: &Thread) -> bool {
     let stays = t.sched.affinity().has(pin.cpu());
     if !stays {
+        let base = c.leaving_base.load(Ordering::Relaxed);
         t.sched.set_vt(t.sched.vt().saturating_sub(base));
         requeue(pin, t, Arrival::Usual);
     }
