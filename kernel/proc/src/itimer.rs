@@ -6,7 +6,7 @@
 //! it anew then cancels that expiry. A timer with an interval is armed again when its signal is taken, as in Linux:
 //! however short the interval, a process causes one interrupt for each time that it runs.
 //!
-//! ITIMER_VIRTUAL, ITIMER_PROF and RLIMIT_CPU compare with the CPU time that getrusage(2) reports. A thread looks at them
+//! ITIMER_VIRTUAL, ITIMER_PROF, RLIMIT_CPU, and what else waits for CPU time (`timers::watch`) compare with the CPU time that getrusage(2) reports. A thread looks at them
 //! on its way to user mode when a tick has hit it, and when it begins to run after a sleep: so a process that sleeps
 //! before each tick does not avoid them. They are late by one tick at most, or by the rest of a system call.
 
@@ -19,10 +19,11 @@ use task::current::current;
 use task::thread::{Thread, flag};
 use task::{time, timer};
 
+pub use self::state::Setting;
 use self::state::{RealTimer, Seldom};
 use super::process::Process;
 use super::signal::{self, SigInfo, sig};
-use crate::UserThreadExt;
+use crate::{UserThreadExt, timers};
 
 /// Which of a process's interval timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +34,6 @@ pub enum Which {
     Virtual,
     /// CPU time, SIGPROF.
     Prof,
-}
-
-/// A timer's setting, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Setting {
-    /// Time to the next expiry, 0 for never.
-    pub value: u64,
-    /// Time between expiries, 0 for a timer that expires once.
-    pub interval: u64,
 }
 
 impl Seldom {
@@ -224,6 +216,7 @@ pub(super) fn look(t: &Thread) {
             at => left.min(at.saturating_sub(used)),
         };
     }
+    left = left.min(timers::look(p, [user, all]));
     // Counted from before the times were read: the thread may have waited for a CPU since, while others used time.
     let earliest = began.saturating_add(left / hal::cpu::count() as u64);
     // In a process of many threads the look takes long: most of the CPU time is the program's, however close a timer is.

@@ -15,6 +15,7 @@ ksync::lock_class!(pub ActiveSpaceLock, "active space", rank = 148);
 ksync::lock_class!(pub MemoryWaitersLock, "waiters for memory", rank = 149);
 ksync::lock_class!(pub RealTimerLock, "real interval timer", rank = 150);
 ksync::lock_class!(pub TimersLock, "POSIX timers", rank = 150);
+ksync::lock_class!(pub CpuWatchLock, "waits for CPU time", rank = 151);
 ksync::lock_class!(pub SignalLock, "process signals", rank = 151);
 ksync::lock_class!(pub ThreadListLock, "process threads", rank = 152);
 ksync::lock_class!(pub PendingLock, "pending signals", rank = 153);

@@ -24,11 +24,12 @@ fn spec(notify: Notify, signo: u8, value: u64) -> Spec {
         signo,
         value: Some(value),
         real: false,
+        clock: 1,
     }
 }
 
 fn create(signo: u8, value: u64) -> u32 {
-    timers::create(&me(), spec(Notify::Process, signo, value)).expect("memory")
+    timers::create(&me(), spec(Notify::Process, signo, value), None).expect("memory")
 }
 
 /// Times in milliseconds from now.
@@ -181,7 +182,8 @@ fn a_signal_that_is_no_timers_survives_the_timer() {
 fn a_setting_and_a_deletion_drop_the_pending_signal() {
     with_signals(1, || {
         let pid = me().pid();
-        let here = timers::create(&me(), spec(Notify::Thread(pid), SIGNAL, 1)).expect("memory");
+        let here =
+            timers::create(&me(), spec(Notify::Thread(pid), SIGNAL, 1), None).expect("memory");
         for id in [create(SIGNAL, 1), here] {
             for _ in 0..100 {
                 set(id, 1, 0);
@@ -261,7 +263,7 @@ fn a_timer_outlives_its_thread() {
                 nap(1);
             }
         });
-        let id = timers::create(&me(), spec(Notify::Thread(tid), SIGNAL, 1)).expect("memory");
+        let id = timers::create(&me(), spec(Notify::Thread(tid), SIGNAL, 1), None).expect("memory");
         set(id, 1, 1);
         nap(3);
         done.store(1, SeqCst);
@@ -317,12 +319,12 @@ fn an_ignored_signal_does_not_end_a_timer() {
 #[test]
 fn a_timer_that_tells_nobody_goes_on() {
     with_signals(1, || {
-        let id = timers::create(&me(), spec(Notify::Nobody, 0, 0)).expect("memory");
+        let id = timers::create(&me(), spec(Notify::Nobody, 0, 0), None).expect("memory");
         set(id, 2, 7);
         nap(4);
         let left = timers::get(&me(), id).expect("a timer");
         assert!(left.value > 0 && left.value <= 7 * MS && left.interval == 7 * MS);
-        let once = timers::create(&me(), spec(Notify::Nobody, 0, 0)).expect("memory");
+        let once = timers::create(&me(), spec(Notify::Nobody, 0, 0), None).expect("memory");
         set(once, 2, 0);
         nap(4);
         assert_eq!(timers::get(&me(), once), Ok(Setting::default()));
@@ -334,7 +336,7 @@ fn a_process_has_so_many_timers_and_no_more() {
     with_signals(1, || {
         let ids: Vec<u32> = (0..MOST).map(|_| create(SIGNAL, 0)).collect();
         assert!(ids.windows(2).all(|pair| pair[0] < pair[1]));
-        let one_more = timers::create(&me(), spec(Notify::Process, SIGNAL, 0));
+        let one_more = timers::create(&me(), spec(Notify::Process, SIGNAL, 0), None);
         assert_eq!(one_more, Err(TimerError::Again));
         timers::delete(&me(), ids[5]).expect("a timer");
         create(SIGNAL, 0);

@@ -21,6 +21,7 @@ pub use self::exec::exec_init;
 
 mod adjtime;
 mod call;
+mod cpu_clock;
 mod credentials;
 mod dir;
 mod epoll;

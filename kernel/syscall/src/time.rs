@@ -11,6 +11,7 @@ use task::park::{Deadline, Interruptible, sleep_until};
 use task::time::{self, SECOND};
 use task::usage::Times;
 
+use super::cpu_clock;
 use super::credentials::require;
 use super::errno::Errno;
 use crate::call::{Args, Handler};
@@ -96,7 +97,7 @@ pub fn clock_now(clock: u32) -> Result<u64, Errno> {
             let t = me.times();
             t.user_ns + t.sys_ns
         }
-        _ => return Err(Errno::EINVAL),
+        _ => cpu_clock::now(cpu_clock::number(clock).ok_or(Errno::EINVAL)?)?,
     })
 }
 
@@ -107,21 +108,28 @@ fn clock_gettime(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn clock_getres(a: &mut Args) -> Result<u64, Errno> {
-    clock_now(a.uint(0))?;
-    let coarse = matches!(
-        a.uint(0),
-        nr::CLOCK_REALTIME_COARSE | nr::CLOCK_MONOTONIC_COARSE
-    );
-    let ns = if coarse { task::sched::TICK_NS } else { 1 };
+    let clock = a.uint(0);
+    let ns = match (clock, cpu_clock::number(clock)) {
+        (nr::CLOCK_REALTIME_COARSE | nr::CLOCK_MONOTONIC_COARSE, _) => task::sched::TICK_NS,
+        (_, Some(number)) => cpu_clock::resolution(number)?,
+        _ => {
+            clock_now(clock)?;
+            1
+        }
+    };
     UserPtr::new(a.get(1)).write_if_some(&timespec(ns))?;
     Ok(0)
 }
 
 fn clock_settime(a: &mut Args) -> Result<u64, Errno> {
-    clock_now(a.uint(0))?;
-    let to = read_timespec(a.get(1))?;
-    if a.uint(0) != nr::CLOCK_REALTIME {
+    // The clocks of the calling process and thread cannot be set at all.
+    let number = cpu_clock::number(a.uint(0)).filter(|&number| number as u32 == a.uint(0));
+    if number.is_none() && a.uint(0) != nr::CLOCK_REALTIME {
         return Err(Errno::EINVAL);
+    }
+    let to = read_timespec(a.get(1))?;
+    if let Some(number) = number {
+        return cpu_clock::set(number);
     }
     require(&current().cred(), Cap::SysTime)?;
     set_realtime(to)?;
@@ -209,15 +217,20 @@ fn clock_nanosleep(a: &mut Args) -> Result<u64, Errno> {
     let clock = a.uint(0);
     match clock {
         nr::CLOCK_REALTIME | nr::CLOCK_MONOTONIC | nr::CLOCK_BOOTTIME | nr::CLOCK_TAI => {}
-        // A sleeping thread uses no CPU time, and timers on the CPU time of other threads do not exist.
-        nr::CLOCK_PROCESS_CPUTIME_ID
-        | nr::CLOCK_THREAD_CPUTIME_ID
+        // A sleeping thread uses no CPU time.
+        nr::CLOCK_THREAD_CPUTIME_ID
         | nr::CLOCK_MONOTONIC_RAW
         | nr::CLOCK_REALTIME_COARSE
         | nr::CLOCK_MONOTONIC_COARSE => return Err(Errno::EOPNOTSUPP),
+        _ if cpu_clock::is_of_device(clock) => return Err(Errno::EOPNOTSUPP),
+        _ if cpu_clock::number(clock).is_some() => {}
         _ => return Err(Errno::EINVAL),
     }
     let ns = read_timespec(a.get(2))?;
+    if let Some(number) = cpu_clock::number(clock) {
+        let absolute = a.uint(1) & nr::TIMER_ABSTIME != 0;
+        return cpu_clock::sleep(number, ns, absolute, a.get(3));
+    }
     if a.uint(1) & nr::TIMER_ABSTIME == 0 {
         return relative_sleep(time::monotonic_ns().saturating_add(ns), a.get(3));
     }
@@ -235,6 +248,7 @@ fn restart_syscall(_: &mut Args) -> Result<u64, Errno> {
     match current().take_restart() {
         RestartBlock::None => Err(Errno::EINTR),
         RestartBlock::Sleep { until, rem } => relative_sleep(until, rem),
+        RestartBlock::CpuSleep { clock, until, rem } => cpu_clock::go_on(clock, until, rem),
         RestartBlock::Poll {
             addr,
             count,

@@ -4,11 +4,12 @@ use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
 use proc::itimer::Setting;
 use proc::signal::sig;
-use proc::timers::{self, Notify, Spec, TimerError};
+use proc::timers::{self, Base, Notify, Spec, TimerError};
 use proc::{UserThreadExt, ids};
 use task::current::current;
 use task::time;
 
+use super::cpu_clock;
 use super::errno::Errno;
 use super::time::{read_timespec, timespec};
 use crate::call::{Args, Handler};
@@ -28,35 +29,40 @@ impl From<TimerError> for Errno {
             TimerError::Again => Errno::EAGAIN,
             TimerError::NoMemory => Errno::ENOMEM,
             TimerError::NoTimer => Errno::EINVAL,
+            TimerError::Gone => Errno::ESRCH,
         }
     }
 }
 
-/// timer_create(2). EOPNOTSUPP for the clocks of CPU time and those without timers.
+/// timer_create(2). EOPNOTSUPP for the clocks without timers.
 fn timer_create(a: &mut Args) -> Result<u64, Errno> {
+    let cpu = cpu_clock::number(a.uint(0));
     let real = match a.uint(0) {
         nr::CLOCK_REALTIME | nr::CLOCK_TAI => true,
         nr::CLOCK_MONOTONIC | nr::CLOCK_BOOTTIME => false,
-        nr::CLOCK_PROCESS_CPUTIME_ID
-        | nr::CLOCK_THREAD_CPUTIME_ID
-        | nr::CLOCK_MONOTONIC_RAW
+        _ if cpu.is_some() => false,
+        clock if cpu_clock::is_of_device(clock) => return Err(Errno::EOPNOTSUPP),
+        nr::CLOCK_MONOTONIC_RAW
         | nr::CLOCK_REALTIME_COARSE
         | nr::CLOCK_MONOTONIC_COARSE
         | nr::CLOCK_REALTIME_ALARM
         | nr::CLOCK_BOOTTIME_ALARM => return Err(Errno::EOPNOTSUPP),
         _ => return Err(Errno::EINVAL),
     };
-    let spec = match a.get(1) {
+    let mut spec = match a.get(1) {
         0 => Spec {
             notify: Notify::Process,
             signo: sig::ALRM,
             value: None,
             real,
+            clock: 0,
         },
         at => read_event(at, real)?,
     };
+    spec.clock = cpu.unwrap_or(a.int(0));
+    let measured = cpu.map(|number| cpu_clock::measured(number, false));
     let p = current().process().clone();
-    let id = timers::create(&p, spec)?;
+    let id = timers::create(&p, spec, measured.transpose()?.as_ref())?;
     let shown = UserPtr::<u32>::new(a.get(2)).write(&id);
     if shown.is_err() {
         // Another thread may have guessed the id, and deleted it.
@@ -91,6 +97,7 @@ fn read_event(at: u64, real: bool) -> Result<Spec, Errno> {
         signo: signo as u8,
         value: Some(value),
         real,
+        clock: 0,
     })
 }
 
@@ -109,13 +116,15 @@ fn timer_settime(a: &mut Args) -> Result<u64, Errno> {
     }
     let interval = read_timespec(new)?;
     let value = read_timespec(new.wrapping_add(16))?;
+    let relative = a.uint(1) & nr::TIMER_ABSTIME == 0;
     let at = match value {
         0 => None,
-        value if a.uint(1) & nr::TIMER_ABSTIME == 0 => {
-            Some(time::monotonic_ns().saturating_add(value))
-        }
-        value if timers::is_real(current().process(), id)? => Some(time::real_to_monotonic(value)),
-        value => Some(value),
+        value => Some(match timers::base(current().process(), id)? {
+            Base::Cpu(used) if relative => used.saturating_add(value),
+            _ if relative => time::monotonic_ns().saturating_add(value),
+            Base::Real => time::real_to_monotonic(value),
+            Base::Monotonic | Base::Cpu(_) => value,
+        }),
     };
     let old = timers::set(current().process(), id, at, interval)?;
     UserPtr::new(a.get(3)).write_if_some(&itimerspec(old))?;

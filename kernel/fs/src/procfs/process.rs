@@ -390,7 +390,7 @@ fn timers(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
             Notify::Thread(tid) => ("signal", "tid", tid),
         };
         let value = spec.value.unwrap_or(id.into());
-        let (signo, clock) = (spec.signo, u32::from(!spec.real));
+        let (signo, clock) = (spec.signo, spec.clock);
         put!(
             out,
             "ID: {id}\nsignal: {signo}/{value:016x}\nnotify: {how}/{whom}.{number}\nClockID: {clock}\n"

@@ -1,6 +1,7 @@
 //! What a process keeps of its interval timers, and what else few processes need.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::num::NonZeroU64;
 use ksync::atomic::{AtomicU64, Ordering};
 
@@ -10,6 +11,16 @@ use task::wait::WaitQueue;
 
 use crate::rlimit::{self, Limit};
 use crate::timers::state::Timers;
+use crate::timers::watch::Watch;
+
+/// A timer's setting, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// Time to the next expiry, 0 for never.
+    pub value: u64,
+    /// Time between expiries, 0 for a timer that expires once.
+    pub interval: u64,
+}
 
 /// What is allocated when a process first needs some of it. The CPU-time timers, in nanoseconds, are atomic. ITIMER_VIRTUAL and ITIMER_PROF are
 /// set under the lock of `real_timer`, and RLIMIT_CPU under that of the limits; they expire under neither.
@@ -27,6 +38,8 @@ pub struct Seldom {
     pub(super) quiet_until: AtomicU64,
     /// The POSIX timers.
     pub(crate) posix: Timers,
+    /// What waits for the process's CPU time; allocated at first use.
+    pub(crate) cpu_watch: Once<Arc<Watch>>,
     /// Woken by the end of the process.
     pub(crate) ended: WaitQueue,
     /// Woken by each signal that becomes pending for the process or a thread of it, once the process has `HEARS_SIGNALS`.
@@ -44,6 +57,7 @@ impl Default for Seldom {
             changes: AtomicU64::new(0),
             quiet_until: AtomicU64::new(u64::MAX),
             posix: Timers::default(),
+            cpu_watch: Once::new(),
             ended: WaitQueue::new(),
             arrivals: WaitQueue::new(),
         }
@@ -52,7 +66,7 @@ impl Default for Seldom {
 
 impl Seldom {
     /// A timer has been set: the next thread that runs looks.
-    pub(super) fn changed(&self) {
+    pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.quiet_until.store(0, Ordering::SeqCst);
     }

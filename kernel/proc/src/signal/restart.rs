@@ -14,6 +14,15 @@ pub enum RestartBlock {
         /// The address where the time left is written, 0 for nowhere.
         rem: u64,
     },
+    /// A sleep until a clock of CPU time shows a time.
+    CpuSleep {
+        /// The number of the clock.
+        clock: i32,
+        /// Nanoseconds of CPU time.
+        until: u64,
+        /// As for [`Sleep`](Self::Sleep).
+        rem: u64,
+    },
     /// A poll(2).
     Poll {
         /// The address of the list of descriptors.

@@ -12,34 +12,47 @@
 //! A signal may have to be shown to all threads of the process. So an interrupt sends a few, or those of [`ENOUGH_NS`]. The next one comes after as
 //! much time again, and goes on where the last has stopped, around the list: no timer waits for more than one of each other.
 //!
+//! A timer whose clock is one of CPU time is on no wheel: while it is armed it has an entry in the `watch` of the process that it measures. A thread
+//! of that process takes due entries off when it looks at its CPU-time timers (`itimer`), and then expires the timers as an interrupt would:
+//! it is late by one tick at most, or by the rest of a system call. Entry and timer change under the list's lock; where a look
+//! has taken an entry off and a setting comes first, the look finds the timer not due, or due as it is set now.
+//!
 //! Between the wheel's taking the node off and the expiry, a setting may arm the node again; the expiry then leaves all to that.
 
+mod cpu;
+mod make;
 pub(crate) mod state;
+pub(crate) mod watch;
 
-use alloc::vec::Vec;
-
-use task::current::current;
-use task::thread::{Thread, flag};
 use task::{time, timer};
 
+pub use self::cpu::{Measured, SleepError};
+use self::cpu::{is_of, of_thread};
+pub use self::make::{all, create};
+use self::make::{end_entry, owner, shrink};
 use self::state::GONE;
 use self::state::{List, Phase, Timer, Timers};
-pub use self::state::{MOST, Notify, OF_TIMERS, Spec};
-use super::itimer::Setting;
+pub use self::state::{MOST, Notify, OF_TIMERS, Spec, TimerError};
+pub use self::watch::Part;
+use self::watch::{CpuClock, Entry, Owner, Whose};
+use super::itimer::state::Setting;
 use super::process::Process;
 use super::signal::{self, Pending, Sent, SigFields, SigInfo, code};
 use crate::{UserThreadExt, ids};
 
-/// Why no timer was made or found.
+/// What absolute times mean to which a timer is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimerError {
-    /// The process has as many timers, or its user as many signals, as it may have.
-    Again,
-    /// No memory.
-    NoMemory,
-    /// There is no such timer.
-    NoTimer,
+pub enum Base {
+    /// Real time.
+    Real,
+    /// Monotonic time.
+    Monotonic,
+    /// CPU time, of which so much has been used.
+    Cpu(u64),
 }
+
+/// Entries of CPU time that one look takes off at most.
+const BATCH: usize = 16;
 
 /// Nanoseconds until another attempt, if a signal finds no room.
 const RETRY: u64 = 1_000_000;
@@ -50,9 +63,6 @@ pub const ENOUGH: usize = 64;
 /// Nanoseconds after which an interrupt sends no further signal.
 pub const ENOUGH_NS: u64 = 50_000;
 
-/// Timers for which a list that had room for them keeps it.
-const KEEP: usize = 8;
-
 fn of(p: &Process) -> Option<&Timers> {
     p.seldom.get().map(|timers| &timers.posix)
 }
@@ -62,140 +72,100 @@ fn find(list: &mut List, id: u32) -> Result<&mut Timer, TimerError> {
     at.map(|at| &mut list.timers[at]).ok_or(TimerError::NoTimer)
 }
 
-/// Makes a timer of `p`, the calling process; returns its id. It is charged to the caller's user. Allocates.
+/// The clock of CPU time by which a timer is set, if there is one. Takes the list's lock.
+fn cpu_clock(timers: &Timers, id: u32) -> Result<Option<CpuClock>, TimerError> {
+    Ok(find(&mut timers.list.lock(), id)?.cpu.clone())
+}
+
+/// What a timer measures, if that is CPU time, and the time on its clock now.
 ///
 /// # Errors
-/// `Again`, `NoMemory`.
-pub fn create(p: &Process, spec: Spec) -> Result<u32, TimerError> {
-    let timers = &p.seldom().posix;
-    let new = Timer::new(spec, current().payer(), p.sigpending_limit()).ok_or(TimerError::Again)?;
-    let thread = match spec.notify {
-        // The tid may be another process's by now.
-        Notify::Thread(tid) => ids::find_thread(tid).filter(|t| is_of(t, p)),
-        Notify::Process | Notify::Nobody => None,
+/// `NoTimer`, `Gone`.
+fn now_of(timers: &Timers, id: u32) -> Result<(Option<Measured>, u64), TimerError> {
+    let Some(clock) = cpu_clock(timers, id)? else {
+        return Ok((None, time::monotonic_ns()));
     };
-    let pending = match spec.notify {
-        Notify::Nobody => None,
-        Notify::Process => Some(&p.pending),
-        Notify::Thread(_) => thread.as_ref().map(|t| &t.user().pending),
-    };
-    if !pending.is_none_or(Pending::promise) {
-        return Err(TimerError::NoMemory);
-    }
-    let made = insert(timers, new, thread.as_deref());
-    if made.is_err()
-        && let Some(pending) = pending
-    {
-        pending.end_promise();
-    }
-    made
+    let measured = clock.measured().ok_or(TimerError::Gone)?;
+    let now = measured.time().ok_or(TimerError::Gone)?;
+    Ok((Some(measured), now))
 }
 
-/// Puts a new timer, which tells `thread` if that is given, on the list; returns its id. Allocates.
-///
-/// # Errors
-/// `Again`, `NoMemory`.
-fn insert(timers: &Timers, mut new: Timer, thread: Option<&Thread>) -> Result<u32, TimerError> {
-    loop {
-        let mut list = timers.list.lock();
-        let len = list.timers.len();
-        if len >= MOST {
-            return Err(TimerError::Again);
-        }
-        if len < list.timers.capacity() {
-            new.id = list.take_id();
-            // One that ends later finds the timer in the list: see `thread_ends`.
-            if let Notify::Thread(tid) = &mut new.spec.notify
-                && thread.is_none_or(|t| t.has(flag::KILLED))
-            {
-                *tid = GONE;
-            }
-            let id = new.id;
-            list.timers.push(new);
-            return Ok(id);
-        }
-        drop(list);
-        // Another thread may take the room.
-        if !resize(timers, |len| (len * 2).clamp(4, MOST)) {
-            return Err(TimerError::NoMemory);
-        }
-    }
-}
-
-/// What each timer of `p` is made of, with its id, in order of creation. Allocates without a lock.
-///
-/// # Errors
-/// `NoMemory`.
-pub fn all(p: &Process) -> Result<Vec<(u32, Spec)>, TimerError> {
-    let mut all = Vec::new();
-    let Some(timers) = of(p) else {
-        return Ok(all);
-    };
-    loop {
-        let list = timers.list.lock();
-        let count = list.timers.len();
-        if count <= all.capacity() {
-            all.extend(list.timers.iter().map(|timer| (timer.id, timer.spec)));
-            return Ok(all);
-        }
-        drop(list);
-        all.try_reserve_exact(count)
-            .map_err(|_| TimerError::NoMemory)?;
-    }
-}
-
-/// Gives the list room for as many timers as `want` says, given how many there are. False if there is no memory.
-fn resize(timers: &Timers, want: impl Fn(usize) -> usize) -> bool {
-    let want = want(timers.list.lock().timers.len());
-    let mut other = Vec::new();
-    if other.try_reserve_exact(want).is_err() {
-        return false;
-    }
-    let mut list = timers.list.lock();
-    if list.timers.len() < want {
-        other.append(&mut list.timers);
-        core::mem::swap(&mut list.timers, &mut other);
-    }
-    drop(list);
-    true
-}
-
-/// Sets a timer of `p`, to expire first at monotonic time `at`, in nanoseconds, or with `None` not at all, and then each `interval`
+/// Sets a timer of `p`, to expire first when its clock shows `at`, in nanoseconds, or with `None` not at all, and then each `interval`
 /// nanoseconds. Returns the old setting. A signal of that is dropped if it is pending.
 ///
 /// # Errors
-/// `NoTimer`.
+/// `NoTimer`, `Gone`.
 pub fn set(p: &Process, id: u32, at: Option<u64>, interval: u64) -> Result<Setting, TimerError> {
     let timers = of(p).ok_or(TimerError::NoTimer)?;
+    let (measured, now) = now_of(timers, id)?;
     let mut list = timers.list.lock();
     let timer = find(&mut list, id)?;
-    let old = setting(timer);
+    let old = setting(timer, now);
     discard(p, timer);
     timer.setting = timer.setting.wrapping_add(1);
     timer.phase = at.map_or(Phase::Off, Phase::Armed);
     timer.interval = interval;
     timer.overrun = 0;
-    arm(p, timers, &list);
+    match (&measured, at) {
+        (None, _) => arm(p, timers, &list),
+        (Some(measured), at) => {
+            // As in Linux one that is due expires at once, also if nothing uses CPU time any more.
+            if let Some(at) = at.filter(|&at| at <= now) {
+                expire(p, timer, at, now);
+            }
+            enter(p, timer, measured);
+        }
+    }
     drop(list);
     Ok(old)
 }
 
-/// The present setting of a timer.
+/// Makes the watch of what a timer of CPU time measures have an entry for it if it is armed, and else none. The caller holds the list's
+/// lock.
+fn enter(p: &Process, timer: &Timer, measured: &Measured) {
+    let Some(clock) = &timer.cpu else { return };
+    match timer.phase {
+        Phase::Armed(at) => measured.wait_for(owner(p, timer), at),
+        Phase::Off | Phase::Fired(_) => clock.watch.remove(owner(p, timer)),
+    }
+}
+
+/// The present setting of a timer; none where what it measures has been reaped.
 ///
 /// # Errors
 /// `NoTimer`.
 pub fn get(p: &Process, id: u32) -> Result<Setting, TimerError> {
     let timers = of(p).ok_or(TimerError::NoTimer)?;
-    Ok(setting(find(&mut timers.list.lock(), id)?))
+    let now = match now_of(timers, id) {
+        Ok((_, now)) => now,
+        Err(TimerError::Gone) => return Ok(Setting::default()),
+        Err(e) => return Err(e),
+    };
+    let mut list = timers.list.lock();
+    let timer = find(&mut list, id)?;
+    let mut shown = setting(timer, now);
+    if let Phase::Armed(at) | Phase::Fired(at) = timer.phase
+        && timer.cpu.is_some()
+        && at <= now
+        && shown.value != 0
+    {
+        // Linux shows one that has expired as about to expire until its signal is taken.
+        shown.value = 1;
+    }
+    Ok(shown)
 }
 
-/// Whether absolute times that a timer is set to are in real time.
+/// What absolute times mean to which a timer is set.
 ///
 /// # Errors
-/// `NoTimer`.
-pub fn is_real(p: &Process, id: u32) -> Result<bool, TimerError> {
+/// `NoTimer`, `Gone`.
+pub fn base(p: &Process, id: u32) -> Result<Base, TimerError> {
     let timers = of(p).ok_or(TimerError::NoTimer)?;
-    Ok(find(&mut timers.list.lock(), id)?.spec.real)
+    match now_of(timers, id)? {
+        (Some(_), used) => Ok(Base::Cpu(used)),
+        (None, _) if find(&mut timers.list.lock(), id)?.spec.real => Ok(Base::Real),
+        (None, _) => Ok(Base::Monotonic),
+    }
 }
 
 /// The overrun of the signal that was last taken.
@@ -223,11 +193,9 @@ pub fn delete(p: &Process, id: u32) -> Result<(), TimerError> {
     arm(p, timers, &list);
     let (len, room) = (list.timers.len(), list.timers.capacity());
     drop(list);
+    end_entry(p, &gone);
     drop(gone);
-    if room > KEEP && room / 4 > len {
-        // Without memory it stays as it is, and the next deletion tries again.
-        resize(timers, |len| (len * 2).max(KEEP));
-    }
+    shrink(timers, len, room);
     p.pending.shrink();
     Ok(())
 }
@@ -240,11 +208,6 @@ fn discard(p: &Process, timer: &Timer) {
         (Phase::Fired(_), Notify::Thread(tid)) => signal::discard_of_timer(p, Some(tid), id),
         _ => {}
     }
-}
-
-/// Whether a thread is one of a process.
-fn is_of(t: &Thread, p: &Process) -> bool {
-    core::ptr::eq(&**t.process(), p)
 }
 
 /// Calls `f` with the queue to which the timer's signal is promised, if that is still there. The caller holds the list's lock, so the thread does not
@@ -270,23 +233,36 @@ pub(super) fn end(p: &Process) {
     list.from = 0;
     arm(p, timers, &list);
     drop(list);
+    for timer in &gone {
+        end_entry(p, timer);
+    }
     drop(gone);
     signal::end_timers(p);
 }
 
 /// The thread with this tid, which is `KILLED`, ends: its timers go on and tell nobody. Before what is pending for it is dropped.
 pub(super) fn thread_ends(p: &Process, tid: u32) {
-    let Some(timers) = of(p) else { return };
-    for timer in &mut timers.list.lock().timers {
+    let Some(seldom) = p.seldom.get() else { return };
+    // As in Linux the leader is measured until the process has been reaped.
+    let unmeasured = tid != p.pid();
+    if unmeasured && let Some(watch) = seldom.cpu_watch.get() {
+        watch.thread_ends(tid);
+    }
+    for timer in &mut seldom.posix.list.lock().timers {
         if timer.spec.notify == Notify::Thread(tid) {
             timer.spec.notify = Notify::Thread(GONE);
+        }
+        if let Some(clock) = &mut timer.cpu
+            && unmeasured
+            && clock.whose == Whose::Thread(tid)
+        {
+            clock.whose = Whose::Thread(GONE);
         }
     }
 }
 
-/// Time to the next expiry, and between expiries.
-fn setting(timer: &Timer) -> Setting {
-    let now = time::monotonic_ns();
+/// Time to the next expiry, and between expiries, if its clock shows `now`.
+fn setting(timer: &Timer, now: u64) -> Setting {
     let value = match timer.phase {
         Phase::Off => 0,
         // One that is about to expire is still set.
@@ -312,7 +288,7 @@ fn arm(p: &Process, timers: &Timers, list: &List) {
     let id = p.pid() | OF_TIMERS;
     timer::cancel_process(id, &timers.node);
     let times = list.timers.iter().filter_map(|timer| match timer.phase {
-        Phase::Armed(at) => Some(at),
+        Phase::Armed(at) if timer.cpu.is_none() => Some(at),
         _ => None,
     });
     if let Some(at) = times.min() {
@@ -336,7 +312,7 @@ pub(super) fn expired(p: &Process) {
         let Phase::Armed(due) = timer.phase else {
             continue;
         };
-        if due > began {
+        if due > began || timer.cpu.is_some() {
             continue;
         }
         let spent = now - began;
@@ -354,6 +330,63 @@ pub(super) fn expired(p: &Process) {
     arm(p, timers, &list);
 }
 
+/// Expires the timers, and wakes the sleepers, that have waited for the CPU time `used` of `p`, in user mode and all of it. Returns how much
+/// is left to the next. Called by a thread of `p` on its way to user mode. Takes the locks of the lists of those timers.
+pub(super) fn look(p: &Process, used: [u64; 2]) -> u64 {
+    let Some(watch) = p.seldom.get().and_then(|seldom| seldom.cpu_watch.get()) else {
+        return u64::MAX;
+    };
+    let mut due = [None; BATCH];
+    let pin = ksync::pin();
+    let (count, left) = watch.take_due(&pin, &mut due, |pin, whose, part| match whose {
+        Whose::Process => Some(used[usize::from(part == Part::All)]),
+        Whose::Thread(tid) => {
+            let t = ids::thread(pin, tid).filter(|t| is_of(t, p))?;
+            Some(of_thread(t, part))
+        }
+    });
+    drop(pin);
+    let mut sleepers = false;
+    for (entry, used) in due.into_iter().flatten() {
+        match entry.owner {
+            Owner::Sleeper(_) => sleepers = true,
+            Owner::Timer { pid, id } => {
+                if let Some(of) = ids::find_process(pid) {
+                    cpu_due(&of, id, entry, used);
+                }
+            }
+        }
+    }
+    if sleepers {
+        watch.sleepers.wake_all();
+    }
+    // Each may be armed again.
+    if count > 0 { 0 } else { left }
+}
+
+/// The CPU time for which a timer of `p` has an entry is `used`. The entry is off the watch: meanwhile the timer may have been set anew, or
+/// deleted.
+fn cpu_due(p: &Process, id: u32, entry: Entry, used: u64) {
+    let Some(timers) = of(p) else { return };
+    let Ok(Some(measured)) = cpu_clock(timers, id).map(|clock| clock?.measured()) else {
+        return;
+    };
+    let mut list = timers.list.lock();
+    let Ok(timer) = find(&mut list, id) else {
+        return;
+    };
+    let same = |clock: &CpuClock| (clock.whose, clock.part) == (entry.whose, entry.part);
+    if let Phase::Armed(at) = timer.phase
+        && at <= used
+        && timer.cpu.as_ref().is_some_and(same)
+    {
+        // Where its signal finds no room it stays armed, and the next look tries again.
+        expire(p, timer, at, used);
+        enter(p, timer, &measured);
+    }
+    drop(list);
+}
+
 /// A timer has expired at `at`. False if its signal finds no room; then nothing has changed.
 fn expire(p: &Process, timer: &mut Timer, at: u64, now: u64) -> bool {
     let sent = match timer.spec.notify {
@@ -366,6 +399,9 @@ fn expire(p: &Process, timer: &mut Timer, at: u64, now: u64) -> bool {
         Sent::Full => return false,
         Sent::Pending => Phase::Fired(at),
         Sent::Dropped if timer.interval == 0 => Phase::Off,
+        // Linux 6.1 ends such a timer with its first expiry.
+        Sent::Dropped if timer.cpu.is_some() && timer.spec.notify == Notify::Nobody => Phase::Off,
+        Sent::Dropped if timer.cpu.is_some() => Phase::Armed(next(at, timer.interval, now).0),
         // Nobody takes it, so it goes on by itself; not more often than the scheduler's tick, as in Linux.
         Sent::Dropped => {
             let after =
@@ -402,6 +438,10 @@ pub(super) fn taken(p: &Process, info: &mut SigInfo) {
         return;
     };
     let Some(timers) = of(p) else { return };
+    // What has been reaped expires no more.
+    let Ok((measured, now)) = now_of(timers, *id) else {
+        return;
+    };
     let mut list = timers.list.lock();
     let Ok(timer) = find(&mut list, *id) else {
         return;
@@ -418,9 +458,12 @@ pub(super) fn taken(p: &Process, info: &mut SigInfo) {
         timer.overrun = 0;
         return;
     }
-    let (at, missed) = next(at, timer.interval, time::monotonic_ns());
+    let (at, missed) = next(at, timer.interval, now);
     timer.phase = Phase::Armed(at);
     timer.overrun = missed.min(i32::MAX as u64) as u32;
     *overrun = timer.overrun;
-    arm(p, timers, &list);
+    match &measured {
+        None => arm(p, timers, &list),
+        Some(measured) => enter(p, timer, measured),
+    }
 }

@@ -6,6 +6,7 @@ use cred::{Charge, Payer};
 use ksync::IrqSpin;
 use task::timer::TimerNode;
 
+use super::watch::{self, CpuClock};
 use crate::lock;
 use crate::signal::ENTRY_BYTES;
 
@@ -17,6 +18,19 @@ pub const OF_TIMERS: u32 = 1 << 30;
 
 /// The tid of a timer's thread that has ended. No thread has it.
 pub(super) const GONE: u32 = 0;
+
+/// Why no timer was made or found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerError {
+    /// The process has as many timers, or its user as many signals, as it may have.
+    Again,
+    /// No memory.
+    NoMemory,
+    /// There is no such timer.
+    NoTimer,
+    /// What its clock measures has been reaped.
+    Gone,
+}
 
 /// How a timer tells that it has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +54,8 @@ pub struct Spec {
     pub value: Option<u64>,
     /// Whether absolute times that it is set to are in real time.
     pub real: bool,
+    /// The number of its clock, as proc(5) shows it.
+    pub clock: i32,
 }
 
 /// Where a timer is.
@@ -47,7 +63,7 @@ pub struct Spec {
 pub(super) enum Phase {
     /// Not set.
     Off,
-    /// Expires at a monotonic time in nanoseconds.
+    /// Expires at that time of its clock, in nanoseconds; the monotonic one, if it has none of CPU time.
     Armed(u64),
     /// Expired at that time, and its signal has not been taken.
     Fired(u64),
@@ -57,6 +73,8 @@ pub(super) enum Phase {
 pub(super) struct Timer {
     pub id: u32,
     pub spec: Spec,
+    /// The clock of CPU time by which it is set.
+    pub cpu: Option<CpuClock>,
     pub phase: Phase,
     /// Nanoseconds between expiries, 0 for one expiry.
     pub interval: u64,
@@ -70,14 +88,24 @@ pub(super) struct Timer {
 /// Bytes that are charged for a timer: the list keeps up to four times the room that it needs, and a queue has room for the signal.
 const BYTES: usize = 4 * size_of::<Timer>() + ENTRY_BYTES;
 
+/// As [`BYTES`], for one that has a clock of CPU time or not.
+const fn bytes(cpu: bool) -> usize {
+    if cpu {
+        BYTES + watch::ENTRY_BYTES
+    } else {
+        BYTES
+    }
+}
+
 impl Timer {
     /// A timer that has no id yet and is not set; `None` if `payer` would pay for more than `limit` signals.
-    pub fn new(spec: Spec, payer: Payer, limit: u64) -> Option<Timer> {
+    pub fn new(spec: Spec, cpu: Option<CpuClock>, payer: Payer, limit: u64) -> Option<Timer> {
         payer.charge(Charge::Signals, 1);
-        payer.charge(Charge::Memory, BYTES);
+        payer.charge(Charge::Memory, bytes(cpu.is_some()));
         let timer = Timer {
             id: 0,
             spec,
+            cpu,
             setting: 0,
             phase: Phase::Off,
             interval: 0,
@@ -92,7 +120,8 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         self.payer.give_back(Charge::Signals, 1);
-        self.payer.give_back(Charge::Memory, BYTES);
+        self.payer
+            .give_back(Charge::Memory, bytes(self.cpu.is_some()));
     }
 }
 

@@ -11,6 +11,7 @@ mod acls;
 mod affinity;
 mod births;
 mod clone3;
+mod cpu_timers;
 mod creds;
 mod details;
 mod device;
@@ -91,6 +92,7 @@ const SUBJECTS: &[&[Test]] = &[
     affinity::TESTS,
     births::TESTS,
     clone3::TESTS,
+    cpu_timers::TESTS,
     creds::TESTS,
     details::TESTS,
     device::TESTS,

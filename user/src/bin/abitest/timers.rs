@@ -4,12 +4,12 @@ use crate::harness::*;
 use user::sys;
 
 /// A real-time signal that no library uses.
-const SIGNAL: i32 = 40;
-const MS: i64 = 1_000_000;
+pub const SIGNAL: i32 = 40;
+pub const MS: i64 = 1_000_000;
 /// A user without any process.
 const NOBODY: u32 = 42_020;
 
-fn create(clock: i32, notify: i32, signal: i32, value: u64, tid: u64) -> Result<u32, i32> {
+pub fn create(clock: i32, notify: i32, signal: i32, value: u64, tid: u64) -> Result<u32, i32> {
     let event = [
         value,
         signal as u64 | (notify as u64) << 32,
@@ -26,7 +26,7 @@ fn create(clock: i32, notify: i32, signal: i32, value: u64, tid: u64) -> Result<
 }
 
 /// Sets a timer, in nanoseconds: value and interval. The old setting.
-fn set(id: u32, flags: i32, value: i64, interval: i64) -> Result<[i64; 4], i32> {
+pub fn set(id: u32, flags: i32, value: i64, interval: i64) -> Result<[i64; 4], i32> {
     let parts = |ns: i64| [ns / (1000 * MS), ns % (1000 * MS)];
     let ([is, ins], [vs, vns]) = (parts(interval), parts(value));
     let (new, mut old) = ([is, ins, vs, vns], [-1i64; 4]);
@@ -34,19 +34,19 @@ fn set(id: u32, flags: i32, value: i64, interval: i64) -> Result<[i64; 4], i32> 
     Ok(old)
 }
 
-fn get(id: u32) -> Result<[i64; 4], i32> {
+pub fn get(id: u32) -> Result<[i64; 4], i32> {
     let mut now = [-1i64; 4];
     sc!(SYS_timer_gettime, id, now.as_mut_ptr())?;
     Ok(now)
 }
 
-fn block(signal: i32) -> Result<u64, i32> {
+pub fn block(signal: i32) -> Result<u64, i32> {
     let set = 1u64 << (signal - 1);
     sc!(SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const set, 0, 8)
 }
 
 /// Takes a signal, within a time: `si_signo`, `si_code`, timer, overrun, value.
-fn take(signal: i32, ms: i64) -> Result<[u64; 5], i32> {
+pub fn take(signal: i32, ms: i64) -> Result<[u64; 5], i32> {
     let set = 1u64 << (signal - 1);
     let (mut info, time) = ([0u64; 16], [ms / 1000, ms % 1000 * MS]);
     sc!(
@@ -65,9 +65,9 @@ fn take(signal: i32, ms: i64) -> Result<[u64; 5], i32> {
     ])
 }
 
-extern "C" fn nothing(_: i32) {}
+pub extern "C" fn nothing(_: i32) {}
 
-const TIMER: u64 = -2i32 as u32 as u64;
+pub const TIMER: u64 = -2i32 as u32 as u64;
 
 tests! { "timer";
     a_timer_sends_its_signal_with_its_value {
