@@ -393,3 +393,45 @@ fn a_mapping_whose_pages_lie_elsewhere_in_their_blocks_gets_no_leaves() {
     drop(file);
     lab.finish();
 }
+
+/// A look at the pages goes over entries, holes and kinds, in steps that end where an entry does, and says of each page what smaps counts.
+#[test]
+fn each_mapped_page_is_shown_once() {
+    on(1024, |lab| {
+        let program = Program::new(&lab.vm);
+        let file = ObjectRef::new_shared(&lab.vm, 20 * PAGE).expect("memory");
+        map(lab, &program, 40, NONE);
+        let mut args = MapArgs::anon(20 * PAGE, RW).at(AT + 40 * PAGE);
+        args.flags = EntryFlags::SHARED;
+        args.source = Source::Object(&file, 0);
+        assert_eq!(program.space.map(&lab.vm, &args), Ok(AT + 40 * PAGE));
+        let touched = [0, 1, 17, 39, 40, 41, 59];
+        write(&program, touched.into_iter());
+        let shown = |program: &Program| {
+            let (mut at, mut all) = (AT - PAGE, Vec::new());
+            let end = AT + 70 * PAGE;
+            while at < end {
+                let next = program
+                    .space
+                    .look_at_pages(&lab.vm, (at, end), &mut |page| {
+                        assert!(page.va >= at && page.pfn != vm::Pfn::NONE);
+                        all.push(((page.va - AT) / PAGE, page.shared, page.sole));
+                    });
+                assert!(next > at);
+                assert!(all.last().is_none_or(|last| AT + last.0 * PAGE < next));
+                at = next;
+            }
+            all
+        };
+        let wanted = touched.map(|n| (n, n >= 40, true));
+        assert_eq!(shown(&program), wanted);
+        let child = program.fork().expect("memory");
+        // A fault maps the pages around it, too, of those that are there; here there are none.
+        read(&child, [0, 59].into_iter());
+        assert_eq!(shown(&child), [(0, false, false), (59, true, false)]);
+        write(&child, [0].into_iter());
+        assert_eq!(shown(&child), [(0, false, true), (59, true, false)]);
+        drop((child, program));
+        file.release(&lab.vm);
+    });
+}

@@ -12,6 +12,7 @@ use core::fmt;
 use cred::{MemoryCharge, Payer};
 use fscore::path::Secret;
 use hal::PAGE_SIZE;
+use hal::uio::IoBuf;
 use task::current::current;
 
 use super::dentry::Dir;
@@ -209,10 +210,20 @@ pub trait DynFile: Send + Sync {
     fn pollable(&self) -> bool {
         true
     }
+    /// The content, if it is no text but has a value at each position.
+    fn values(&self) -> Option<&dyn Values> {
+        None
+    }
     /// Takes what a program writes, in one call.
     fn store(&self, _data: &[u8]) -> Result<()> {
         Err(FsError::Invalid)
     }
+}
+
+/// The content of a file that is not printed: nothing of it is kept, and it has no end.
+pub trait Values {
+    /// Copies what is at position `pos` to `buf`, as much as that has room for. Returns how many bytes that was.
+    fn read_at(&self, buf: &mut IoBuf, pos: u64) -> Result<usize>;
 }
 
 /// The target of a dynamic link.

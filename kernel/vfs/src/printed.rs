@@ -80,6 +80,9 @@ impl Printed {
 
 impl FileOps for Printed {
     fn read(&self, _: &File, buf: &mut IoBuf, pos: u64) -> Result<usize> {
+        if let Some(values) = self.content()?.values() {
+            return values.read_at(buf, pos);
+        }
         let mut slot = self.part.lock();
         let mut part = match slot.take() {
             Some(part) if pos != 0 && pos >= part.start => part,
@@ -121,7 +124,10 @@ impl FileOps for Printed {
     }
 
     fn end(&self, _: &File) -> Option<u64> {
+        let measured = self
+            .content()
+            .is_ok_and(|content| content.values().is_none());
         // A text is not made to be measured.
-        Some(0)
+        measured.then_some(0)
     }
 }

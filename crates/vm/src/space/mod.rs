@@ -34,7 +34,7 @@ pub use self::inspect::{Cost, EntryInfo, Usage};
 pub(crate) use self::mmap::add_plain;
 pub use self::mmap::{MapArgs, MapFlags, Source};
 pub use self::remap::{RemapArgs, RemapTarget};
-pub use self::resident::{Resident, ResidentKinds, Shared, WHOLE};
+pub use self::resident::{MappedPage, Resident, ResidentKinds, Shared, WHOLE};
 use crate::alloc::NoMemory;
 use crate::map::{MapEntry, MapLock, Tree};
 use crate::page::PAGE_SIZE;

@@ -87,6 +87,19 @@ impl AddAssign for Resident {
     }
 }
 
+/// A page that a page-table entry maps, for a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MappedPage {
+    /// Its address.
+    pub va: u64,
+    /// Its frame.
+    pub pfn: Pfn,
+    /// Whether it is of a file in memory, or of shared memory. A device's frame is not.
+    pub shared: bool,
+    /// Whether no other page-table entry maps it. A device's frame is not asked.
+    pub sole: bool,
+}
+
 /// Numbers of resident pages, by kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ResidentKinds {
@@ -222,21 +235,8 @@ impl Space {
         let (mut sum, mut at) = (Resident::default(), start);
         while at < end && go_on() {
             let pin = ksync::pin();
-            let mut pages: SmallVec<[Mapped; AROUND]> = SmallVec::new();
-            at = self
-                .pmap()
-                .look_at(vm, &pin, (at, end), AROUND, |va, pte, large| {
-                    if pte.is_managed() {
-                        let page = vm.pages.get(pte.pfn());
-                        pages.push(Mapped {
-                            va,
-                            pte,
-                            begins_leaf: large && va.is_multiple_of(TABLE_BYTES),
-                            page,
-                            mappings: 0,
-                        });
-                    }
-                });
+            let (mut pages, looked) = self.mapped_pages(vm, &pin, (at, end), &mut |_, _| ());
+            at = looked;
             let Some(first) = pages.first() else {
                 continue;
             };
@@ -246,6 +246,68 @@ impl Space {
             pages.iter().for_each(|page| page.add_to(&mut sum, private));
         }
         sum
+    }
+
+    /// Passes pages that are mapped in a range to `each`, pinned; under a leaf of 2 MiB each of its pages. Looks at no more than 16
+    /// pages of one entry behind the first that it finds, and returns the address from which on it has not looked.
+    pub fn look_at_pages<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        range: (u64, u64),
+        each: &mut dyn FnMut(MappedPage),
+    ) -> u64 {
+        let pin = ksync::pin();
+        let (mut pages, at) = self.mapped_pages(vm, &pin, range, &mut |va, pte| {
+            each(MappedPage {
+                va,
+                pfn: pte.pfn(),
+                shared: false,
+                sole: false,
+            });
+        });
+        let Some(first) = pages.first() else {
+            return at;
+        };
+        let entry = self.find(&pin, first.va);
+        let end = entry.map_or(at, |entry| entry.end().min(at));
+        pages.retain(|page| page.va < end);
+        let chain = entry.and_then(|entry| entry.chain(&pin));
+        count_mappings(vm, &pin, chain, &mut pages);
+        for page in &pages {
+            each(MappedPage {
+                va: page.va,
+                pfn: page.pfn(),
+                shared: entry.is_some_and(|entry| entry.is_shared()) || !is_anon(page.page),
+                sole: page.mappings == 1,
+            });
+        }
+        end
+    }
+
+    /// The pages that look to be mapped in a range, as [`Pmap::look_at`](crate::pmap::Pmap::look_at) finds them, and the address from which on
+    /// it has not looked. Frames of devices are passed to `device`.
+    fn mapped_pages<M: Machine>(
+        &self,
+        vm: &Vm<M>,
+        pin: &CpuPin,
+        range: (u64, u64),
+        device: &mut dyn FnMut(u64, Pte),
+    ) -> (SmallVec<[Mapped; AROUND]>, u64) {
+        let mut pages = SmallVec::new();
+        let look = |va: u64, pte: Pte, large| {
+            if !pte.is_managed() {
+                return device(va, pte);
+            }
+            pages.push(Mapped {
+                va,
+                pte,
+                begins_leaf: large && va.is_multiple_of(TABLE_BYTES),
+                page: vm.pages.get(pte.pfn()),
+                mappings: 0,
+            });
+        };
+        let at = self.pmap().look_at(vm, pin, range, AROUND, look);
+        (pages, at)
     }
 
     /// The numbers of resident pages, by kind, for a report that is made often: counts entries of page tables, and looks at

@@ -36,9 +36,10 @@ struct Open {
 }
 
 impl MemoryFile {
-    fn shown(&self) -> Result<Image> {
-        let p = self.whom.find()?;
-        look(&p, self.whom.tid).or_else(|denied| {
+    /// The memory of the process of a file like this, for a caller that may inspect it.
+    pub fn shown(whom: &Whom) -> Result<Image> {
+        let p = whom.find()?;
+        look(&p, whom.tid).or_else(|denied| {
             // A zombie or kernel process has no memory, so there is nothing to hide.
             let image = p.image();
             image.space.is_none().then_some(image).ok_or(denied)
@@ -52,11 +53,11 @@ impl DynFile for MemoryFile {
     }
 
     fn print(&self, out: &mut Text) -> Result<()> {
-        (self.print)(&self.shown()?, 0, out).map(drop)
+        (self.print)(&Self::shown(&self.whom)?, 0, out).map(drop)
     }
 
     fn open(&self, _: u32) -> Result<Option<Box<dyn DynFile>>> {
-        let mut image = self.shown()?;
+        let mut image = Self::shown(&self.whom)?;
         // The reference to the executable would make writing to it fail with `TextBusy` as long as this file is open.
         image.program.exe = None;
         Ok(Some(Box::new(Open {

@@ -15,6 +15,7 @@ mod names;
 mod network;
 mod numbers;
 mod oom;
+mod pagemap;
 mod pantala;
 mod process;
 mod settings;

@@ -20,7 +20,7 @@ use vfs::put;
 use super::names::put_comm;
 use super::numbers::{digits, number};
 use super::whom::{Whom, look, thread, thread_of};
-use super::{descriptors, limits, links, maps, memory, oom, smaps, status, system};
+use super::{descriptors, limits, links, maps, memory, oom, pagemap, smaps, status, system};
 
 /// The inode of /proc/ID, where `id` is `p`'s pid or the tid of one of its threads.
 pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
@@ -55,6 +55,7 @@ enum What {
     Value(Print, Store),
     /// A file about the memory. Opening it needs permission to inspect the process.
     Memory(memory::Print, u32),
+    Pagemap,
     Link(links::Place),
     Fds,
     FdInfos,
@@ -109,6 +110,7 @@ const ENTRIES: &[(&str, What, bool)] = &[
         What::Value(|p, _, t| oom::adj(p, t), oom::set_adj),
         true,
     ),
+    ("pagemap", What::Pagemap, true),
     ("root", What::Link(links::root), true),
     ("smaps", What::Memory(smaps::smaps, 0o444), true),
     ("smaps_rollup", What::Memory(smaps::rollup, 0o444), true),
@@ -187,6 +189,7 @@ impl DynDir for Dir {
                 })),
                 *perm,
             ),
+            What::Pagemap => (Dynamic::File(Box::new(pagemap::Pagemap(whom))), 0o400),
             What::Link(place) => (
                 Dynamic::Link(Box::new(links::PidLink {
                     whom,
@@ -211,7 +214,8 @@ impl DynDir for Dir {
                 | What::Mounts(..)
                 | What::Judged(..)
                 | What::Value(..)
-                | What::Memory(..) => mode::REG,
+                | What::Memory(..)
+                | What::Pagemap => mode::REG,
                 What::Link(_) => mode::LNK,
                 What::Fds | What::FdInfos | What::Tasks => mode::DIR,
             };

@@ -41,6 +41,7 @@ mod netlink;
 mod netlink_calls;
 mod notes;
 mod owners;
+mod pagemap;
 mod peers;
 mod pidfd;
 mod pipes;
@@ -109,6 +110,7 @@ const SUBJECTS: &[&[Test]] = &[
     names::TESTS,
     netlink::TESTS,
     owners::TESTS,
+    pagemap::TESTS,
     peers::TESTS,
     pidfd::TESTS,
     privileges::TESTS,

@@ -3,7 +3,7 @@
 use crate::harness::*;
 use user::sys;
 
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 const RW: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// The names of the lines that Linux 6.1 prints for each mapping in smaps, after the first line.
@@ -215,7 +215,7 @@ fn mapping(pid: u64, at: u64) -> Result<Mapping, String> {
 }
 
 /// Memory that is no neighbour of a mapping with the same properties.
-fn map(pages: u64, flags: i32) -> Result<u64, String> {
+pub fn map(pages: u64, flags: i32) -> Result<u64, String> {
     let at = ok!(sys::mmap(
         0,
         (pages + 2) * PAGE,
@@ -235,7 +235,7 @@ fn map(pages: u64, flags: i32) -> Result<u64, String> {
     Ok(at)
 }
 
-fn touch(at: u64, pages: std::ops::Range<u64>, write: bool) {
+pub fn touch(at: u64, pages: std::ops::Range<u64>, write: bool) {
     for n in pages {
         if write {
             sys::poke(at + n * PAGE, 7)
@@ -246,7 +246,7 @@ fn touch(at: u64, pages: std::ops::Range<u64>, write: bool) {
 }
 
 /// A child that executes `prepare` and sleeps, and the end by which it is told to end.
-fn child(prepare: impl FnOnce()) -> Result<u64, String> {
+pub fn child(prepare: impl FnOnce()) -> Result<u64, String> {
     let (from, to) = ok!(sys::pipe(0));
     let pid = ok!(sys::fork());
     if pid == 0 {
@@ -263,7 +263,7 @@ fn child(prepare: impl FnOnce()) -> Result<u64, String> {
     Ok(pid)
 }
 
-fn end(pid: u64) -> Result<(), String> {
+pub fn end(pid: u64) -> Result<(), String> {
     ok!(sc!(SYS_kill, pid, libc::SIGKILL));
     ok!(sys::wait(pid as i64, 0));
     Ok(())
