@@ -34,7 +34,7 @@ pub fn init(ncpus: usize) {
 
 /// Bytes of tables that never shrink, and of objects that stay until they are removed: for the accounting of the heap.
 pub fn table_bytes() -> usize {
-    let bytes = epoll::table_bytes() + timerfd::table_bytes() + sysv::bytes();
+    let bytes = epoll::table_bytes() + timerfd::table_bytes() + sysv::bytes() + mqueue::bytes();
     #[cfg(target_os = "none")]
     let bytes = bytes + owner::table_bytes();
     bytes

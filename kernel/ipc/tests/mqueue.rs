@@ -190,19 +190,63 @@ fn ended_waits_leave_nothing_behind() {
     });
 }
 
+/// What is in a queue stays when its sender ends, and is what the queue's maker pays for.
 #[test]
-fn a_message_is_charged_to_its_sender_until_it_is_received() {
-    on(1, || {
-        let sender = user(1000);
-        drop(current().replace_cred(Arc::new(sender.clone())));
-        let q = mqueue::open(&Cred::root(), b"q", how(MAKE, 2, 100)).expect("a queue");
-        let held = || sender.payer.held(Charge::Memory);
-        let before = held();
-        let message = mqueue::Message::new(0, vec![0; 100]);
-        mqueue::send(&q, message, Deadline::Never).expect("room");
-        assert!(held() >= before + 100);
+fn a_message_is_charged_to_its_sender_only_until_there_is_room_for_it() {
+    on(2, || {
+        let (maker, sender) = (user(1000), user(1001));
+        let q = mqueue::open(&maker, b"q", how(MAKE, 1, 100)).expect("a queue");
+        let held = move |kind| (maker.payer.held(kind), sender.payer.held(kind));
+        let before = [Charge::Memory, Charge::Queues, Charge::Names].map(&held);
+        drop(current().replace_cred(Arc::new(user(1001))));
+        let send = |q: &_| mqueue::send(q, mqueue::Message::new(0, vec![0; 100]), Deadline::Never);
+        send(&q).expect("room");
+        assert_eq!(
+            [Charge::Memory, Charge::Queues, Charge::Names].map(&held),
+            before
+        );
+        let (memory, other) = (before[0].1, q.clone());
+        spawn(None, move || {
+            drop(current().replace_cred(Arc::new(user(1001))));
+            send(&other).expect("room");
+        });
+        while held(Charge::Memory).1 < memory + 100 {
+            nap(1);
+        }
         drop(mqueue::receive(&q, Deadline::Never));
-        assert_eq!(held(), before);
+        wait_for_ends(1);
+        assert_eq!(
+            [Charge::Memory, Charge::Queues, Charge::Names].map(&held),
+            before
+        );
+    });
+}
+
+/// What a queue with a name takes is known to the leak check, whatever it is made of.
+#[test]
+fn queues_that_are_left_behind_are_counted() {
+    on(1, || {
+        let bytes = ipc::table_bytes;
+        let empty = bytes();
+        for n in 0..40 {
+            let q = mqueue::open(
+                &Cred::root(),
+                format!("q{n}").as_bytes(),
+                how(MAKE, 5, 9000),
+            );
+            let q = q.expect("a queue");
+            let made = bytes();
+            for len in [0, 1, 33, 3000, 9000] {
+                let message = mqueue::Message::new(0, vec![0; len]);
+                mqueue::send(&q, message, Deadline::Never).expect("room");
+            }
+            let texts = bytes() - made;
+            assert!((12034..=4096 + 3 * 4096 + 65).contains(&texts), "{texts}");
+            drop(mqueue::receive(&q, Deadline::Never));
+        }
+        assert!((40 * 12_000..40 * 24_000).contains(&(bytes() - empty)));
+        (0..40).for_each(|n| unlink(&format!("q{n}")).expect("a name"));
+        assert_eq!(bytes(), empty);
     });
 }
 

@@ -15,6 +15,7 @@ use ksync::atomic::AtomicU64;
 
 pub use self::claim::Shape;
 pub use self::file::{QueueFile, shape};
+pub(crate) use self::names::bytes;
 pub use self::names::{How, mount, open, unlink};
 pub use self::notice::{Notice, Registration, register, unregister};
 pub use self::transfer::{Message, check_room, check_send, receive, send};

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 
 use cred::Cred;
@@ -10,7 +11,7 @@ use fscore::path::NAME_MAX;
 use fscore::perm;
 use ksync::Once;
 use task::current::current;
-use vfs::dentry::Dentry;
+use vfs::dentry::{Dentry, Listed};
 use vfs::error::{FsError, Result};
 use vfs::file::{File, FileRef, Kind, o};
 use vfs::ino::new_ino;
@@ -25,6 +26,11 @@ use vfs::tmpfs::{self, Settings};
 use super::claim::Shape;
 use super::file::{QueueFile, SIZE};
 use super::queue::Queue;
+
+/// Names that are read from the directory at a time.
+const LISTED: usize = 16;
+/// Most bytes of the heap that a name, its inode and its entries in tables take.
+const NAME_BYTES: usize = 1 << 10;
 
 hal::machine_static! {
     /// The root of the file system.
@@ -183,6 +189,32 @@ fn inode(cred: &Cred, root: &Path, new: NewMode, queue: Arc<Queue>) -> Arc<Inode
     let inode = Inode::new(new, Node::Queue(kept));
     inode.set_size_locked(SIZE);
     Arc::new(inode)
+}
+
+/// Bytes of the heap that the queues with names take, with their names, inodes and messages: for the accounting of the heap. Takes the lock of the
+/// names, and that of one queue at a time.
+pub(crate) fn bytes() -> usize {
+    let Some(Ok(dir)) = ROOT.get().map(|root| root.dentry.inode.dir()) else {
+        return 0;
+    };
+    let (mut sum, mut from) = (0, 0);
+    loop {
+        let mut some: Vec<Listed> = Vec::new();
+        if some.try_reserve_exact(LISTED).is_err() {
+            return sum;
+        }
+        dir.list(from, &mut some);
+        let Some(last) = some.last() else {
+            return sum;
+        };
+        from = last.next;
+        let queues = some
+            .iter()
+            .filter_map(|listed| queue_of(&listed.dentry.inode));
+        sum += queues
+            .map(|queue| queue.bytes() + NAME_BYTES)
+            .sum::<usize>();
+    }
 }
 
 /// Removes the name of a queue. Takes the lock of the names.

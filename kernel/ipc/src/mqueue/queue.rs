@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use cred::{Cred, MemoryCharge};
+use hal::PAGE_SIZE;
 use ksync::Spin;
 use task::wait::WaitQueue;
 use vfs::error::{FsError, Result};
@@ -72,8 +73,20 @@ impl Queue {
             }),
             pollers: WaitQueue::new(),
             claim,
-            _memory: MemoryCharge::new(cred.payer, bytes),
+            _memory: MemoryCharge::names(cred.payer, bytes),
         }))
+    }
+
+    /// Bytes of the heap that it takes now, with its messages.
+    pub fn bytes(&self) -> usize {
+        let state = self.state.lock();
+        let texts = state
+            .messages
+            .iter()
+            .map(|message| in_heap(message.text.capacity()));
+        size_of::<Queue>()
+            + in_heap(state.messages.capacity() * size_of::<Message>())
+            + texts.sum::<usize>()
     }
 
     /// Counts another open file.
@@ -116,6 +129,15 @@ impl Queue {
     }
 }
 
+/// Bytes that the heap takes at most for so many: see `vm::slab`.
+fn in_heap(bytes: usize) -> usize {
+    match bytes {
+        0 => 0,
+        small if small < PAGE_SIZE => small.next_power_of_two(),
+        large => large.next_multiple_of(PAGE_SIZE),
+    }
+}
+
 impl State {
     fn is_gone(&self) -> bool {
         self.opens == 0 && !self.named
@@ -127,6 +149,7 @@ impl State {
             self.messages.len() < self.messages.capacity(),
             "a place for each message"
         );
+        message.is_in_queue();
         message.number = self.next;
         self.next += 1;
         self.bytes += message.text.len();

@@ -26,19 +26,25 @@ pub struct Message {
     pub text: Vec<u8>,
     /// When it has entered the queue, among the others there.
     pub(super) number: u64,
-    _memory: MemoryCharge,
+    /// For its sender, as long as it is in no queue.
+    memory: MemoryCharge,
 }
 
 impl Message {
-    /// A message, which the caller's user is charged for until it is received.
+    /// A message, which the caller's user is charged for until it is in a queue, whose maker has been charged for all that it can have.
     pub fn new(priority: u32, text: Vec<u8>) -> Message {
         let bytes = size_of::<Message>() + text.len();
         Message {
             priority,
             text,
             number: 0,
-            _memory: MemoryCharge::new(current().payer(), bytes),
+            memory: MemoryCharge::new(current().payer(), bytes),
         }
+    }
+
+    /// It enters a queue: its sender is not charged any more.
+    pub(super) fn is_in_queue(&mut self) {
+        self.memory = MemoryCharge::NONE;
     }
 
     /// The greatest is received first.

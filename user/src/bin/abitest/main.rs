@@ -154,6 +154,9 @@ fn play(args: &[String]) {
     if args.iter().any(|arg| arg == "--forbids") {
         user::sys::exit(superpages::forbids());
     }
+    if args.iter().any(|arg| arg == "--queues") {
+        user::sys::exit(mqueue_calls::leave_behind());
+    }
     if args.iter().any(|arg| arg == "--wait") {
         // For a test that needs this program to run for a while: runs until its standard input ends.
         let _ = user::sys::read(0, &mut [0]);

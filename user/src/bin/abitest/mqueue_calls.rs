@@ -222,3 +222,13 @@ pub fn limit(bytes: u64) -> Result<u64, i32> {
 
 /// A handler.
 pub extern "C" fn nothing(_: i32) {}
+
+/// Makes queues, full of the largest messages, and removes none. The status to exit with.
+pub fn leave_behind() -> i32 {
+    const EACH: i64 = 10;
+    let fill = |n: i32| {
+        let queue = open(&name(&format!("left{n}")), MAKE, 0o600, Some([EACH, 8192]))?;
+        (0..EACH).try_for_each(|_| send(queue, &[7; 8192], 1).map(drop))
+    };
+    i32::from((0..8).any(|n| fill(n).is_err()))
+}
