@@ -1,10 +1,12 @@
-//! Files that report events: [`epoll`], [`inotify`], [`timerfd`], [`signalfd`], [`pidfd`]; the signals that owners of files get: [`owner`]; System V objects:
+//! Files that report events: [`epoll`], [`inotify`], `dnotify`, [`timerfd`], [`signalfd`], [`pidfd`]; the signals that owners of files get: [`owner`]; System V objects:
 //! [`sysv`]; and POSIX message queues: [`mqueue`].
 
 #![no_std]
 
 extern crate alloc;
 
+#[cfg(target_os = "none")]
+pub mod dnotify;
 pub mod epoll;
 pub mod inotify;
 mod listeners;

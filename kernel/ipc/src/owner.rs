@@ -11,7 +11,8 @@
 //! Rejected: a thread that sends the signals, after the call that caused them. Members that join a group while it is signalled may be
 //! passed over; to find all of them as kill(2) does, the sender would sleep.
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
 use core::any::Any;
 
 use cred::{Cred, MemoryCharge, Payer};
@@ -27,6 +28,7 @@ use vfs::error::{FsError, Result};
 use vfs::file::{File, o};
 use vfs::watch::Signals;
 
+use crate::dnotify::{self, Marks};
 use crate::listeners::OWNER;
 use crate::numbers::{self, Number, Numbered, Table};
 
@@ -69,6 +71,10 @@ pub struct Owner {
     payer: Payer,
     /// Whether a hang-up ends the signals: of a terminal. Constant.
     ends_with_hang_up: bool,
+    /// Where a directory's owner is told of what happens in it.
+    pub(crate) marks: Marks,
+    /// Itself. Constant.
+    me: Weak<Owner>,
     _memory: MemoryCharge,
 }
 
@@ -110,7 +116,7 @@ pub(crate) fn heard(pin: &CpuPin, number: u32, cause: Option<Cause>) {
 }
 
 /// The owner of a file; `None` if nothing has asked for one.
-fn of(file: &File) -> Option<&Owner> {
+pub(crate) fn of(file: &File) -> Option<&Owner> {
     let signals: &dyn Any = file.signals()?;
     signals.downcast_ref()
 }
@@ -119,7 +125,7 @@ fn of(file: &File) -> Option<&Owner> {
 ///
 /// # Errors
 /// `NoMemory`.
-fn make(file: &File) -> Result<&Owner> {
+pub(crate) fn make(file: &File) -> Result<&Owner> {
     if let Some(owner) = of(file) {
         return Ok(owner);
     }
@@ -127,7 +133,7 @@ fn make(file: &File) -> Result<&Owner> {
     let number = Owner::table().and_then(Table::alloc);
     let number = number.ok_or(FsError::NoMemory)?;
     let payer = current().payer();
-    let owner = Arc::new(Owner {
+    let owner = Arc::new_cyclic(|me| Owner {
         round: number.rounds(),
         number,
         state: Spin::new(State {
@@ -141,6 +147,8 @@ fn make(file: &File) -> Result<&Owner> {
         }),
         payer,
         ends_with_hang_up: file.ops().default_owner().is_some(),
+        marks: Spin::new(Vec::new()),
+        me: me.clone(),
         _memory: MemoryCharge::new(payer, size_of::<Owner>() + 2 * size_of::<usize>()),
     });
     numbers::publish(&owner);
@@ -258,7 +266,21 @@ pub fn set_async(file: &File, fd: i32, on: bool) -> Result<()> {
     Ok(())
 }
 
+/// What a signal is about: `si_code`, and `si_band`.
+type About = (i32, u64);
+
 impl Owner {
+    /// Itself, for what it does not keep.
+    pub(crate) fn me(&self) -> Weak<Owner> {
+        self.me.clone()
+    }
+
+    /// Names the calling process, if there is no owner yet.
+    pub(crate) fn default_to_caller(&self) {
+        let own = find(current().process().pid()).unwrap_or(None);
+        self.name(Type::Process, own, false);
+    }
+
     /// Names the owner; without `force` only if it has none.
     fn name(&self, is: Type, id: Option<Id>, force: bool) {
         let cred = current().cred();
@@ -317,6 +339,17 @@ impl Owner {
             self.round.begin();
             return;
         }
+        self.signal(pin, &state, state.fd, about(cause));
+    }
+
+    /// Sends a signal that there is a message, by the descriptor `fd`, whether or not the file has O_ASYNC. No spin lock is held.
+    pub(crate) fn message(&self, fd: i32) {
+        let pin = ksync::pin();
+        self.signal(&pin, &self.state.lock(), fd, (code::POLL_MSG, 0x441));
+    }
+
+    /// Sends a signal to all that are the owner.
+    fn signal(&self, pin: &CpuPin, state: &State, fd: i32, about: About) {
         let Some(id) = &state.id else { return };
         let number = id.number();
         match state.is {
@@ -324,35 +357,44 @@ impl Owner {
                 if let Some(t) = task::ids::thread(pin, number).filter(|t| !t.is_kernel())
                     && state.may_signal(&t.cred())
                 {
-                    self.send(&state, t.process(), Some(t), cause);
+                    self.send(state, t.process(), Some(t), fd, about);
                 }
             }
             Type::Process => {
                 if let Some(p) = ids::process(pin, number) {
-                    self.send_if_permitted(&state, p, cause);
+                    self.send_if_permitted(state, p, fd, about);
                 }
             }
             Type::Group => signal::each_member(pin, number, |p| {
-                self.send_if_permitted(&state, p, cause);
+                self.send_if_permitted(state, p, fd, about);
             }),
         }
     }
 
-    fn send_if_permitted(&self, state: &State, p: &Process, cause: Cause) {
+    fn send_if_permitted(&self, state: &State, p: &Process, fd: i32, about: About) {
         if state.may_signal(&p.cred()) {
-            self.send(state, p, None, cause);
+            self.send(state, p, None, fd, about);
         }
     }
 
-    fn send(&self, state: &State, p: &Process, thread: Option<&Thread>, cause: Cause) {
+    fn send(&self, state: &State, p: &Process, thread: Option<&Thread>, fd: i32, about: About) {
         if state.signo != 0 {
-            let info = state.info(cause);
+            let info = state.info(fd, about);
             if signal::send_of_file(p, thread, info, self.payer).is_ok() {
                 return;
             }
         }
         // A standard signal is not refused.
         let _ = signal::send_of_file(p, thread, SigInfo::kernel(sig::IO), self.payer);
+    }
+}
+
+/// What a signal about the cause of a wake-up says.
+fn about(cause: Cause) -> About {
+    match cause {
+        Cause::Input => (code::POLL_IN, 0x41),
+        Cause::Room | Cause::Relief => (code::POLL_OUT, 0x304),
+        Cause::HangUp => (code::POLL_HUP, 0x18),
     }
 }
 
@@ -364,12 +406,7 @@ impl State {
     }
 
     /// The signal with its information.
-    fn info(&self, cause: Cause) -> SigInfo {
-        let (code, band) = match cause {
-            Cause::Input => (code::POLL_IN, 0x41),
-            Cause::Room | Cause::Relief => (code::POLL_OUT, 0x304),
-            Cause::HangUp => (code::POLL_HUP, 0x18),
-        };
+    fn info(&self, fd: i32, (code, band): About) -> SigInfo {
         // The codes of these mean something else.
         let own_codes = [
             sig::ILL,
@@ -388,13 +425,18 @@ impl State {
         SigInfo {
             signo: self.signo,
             code,
-            fields: SigFields::Poll { band, fd: self.fd },
+            fields: SigFields::Poll { band, fd },
         }
     }
 }
 
 impl Signals for Owner {
+    fn descriptor_closed(&self, files: u64) {
+        dnotify::end(&self.marks, |mark| mark.is_of(files));
+    }
+
     fn closed(&self) {
+        dnotify::end(&self.marks, |_| true);
         self.stop();
         numbers::withdraw(self, self.round.heir());
     }

@@ -281,6 +281,9 @@ fn dup3(a: &mut Args) -> Result<u64, Errno> {
     Ok(with_files(|files| files.dup_to(from, to, flags != 0, fd_limit()))? as u64)
 }
 
+/// A command of fcntl(2).
+const F_NOTIFY: u32 = 1026;
+
 /// fcntl(2). A descriptor with O_PATH knows only the commands about descriptors, and F_GETFL; others fail with EBADF.
 fn fcntl(a: &mut Args) -> Result<u64, Errno> {
     let (fd, cmd, arg) = (a.int(0), a.uint(1), a.get(2));
@@ -333,6 +336,7 @@ fn fcntl(a: &mut Args) -> Result<u64, Errno> {
         | nr::F_OFD_SETLK
         | nr::F_OFD_SETLKW => super::lock::control(fd, &f, cmd, arg),
         nr::F_ADD_SEALS | nr::F_GET_SEALS => super::memfd::control(&f, cmd, arg),
+        F_NOTIFY => super::owner::notify(&f, fd, arg as u32),
         _ => super::owner::control(&f, cmd, arg),
     }
 }

@@ -2,11 +2,12 @@
 
 use abi::raw::general as nr;
 use hal::uaccess::UserPtr;
+use ipc::dnotify;
 use ipc::owner::{self, Type};
-use vfs::file::File;
+use vfs::file::{File, FileRef};
 
 use super::errno::Errno;
-use super::fsutil::fault;
+use super::fsutil::{fault, with_files};
 
 const F_GETOWNER_UIDS: u32 = 17;
 const MOST_SIGNAL: u64 = 64;
@@ -58,6 +59,23 @@ pub(super) fn control(file: &File, cmd: u32, arg: u64) -> Result<u64, Errno> {
         _ => return Err(Errno::EINVAL),
     }
     Ok(0)
+}
+
+/// F_NOTIFY.
+///
+/// # Errors
+/// ENOTDIR, ENOMEM.
+pub(super) fn notify(file: &FileRef, fd: i32, arg: u32) -> Result<u64, Errno> {
+    Ok(with_files(|files| {
+        // Each close of a descriptor asks the file from now on.
+        files.note_lock();
+        dnotify::set(file, fd, files.lock_owner(), arg)?;
+        // Nobody would end it if the descriptor had been closed before.
+        if !files.get(fd).is_ok_and(|now| FileRef::ptr_eq(&now, file)) {
+            dnotify::set(file, fd, files.lock_owner(), 0)?;
+        }
+        Ok(0)
+    })?)
 }
 
 /// FIOASYNC.

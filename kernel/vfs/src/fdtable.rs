@@ -79,6 +79,9 @@ impl Drop for FdTable {
 /// Tells `file` that one of its descriptors was closed, and releases the locks of `owner` on it.
 fn closed(file: &File, owner: Option<u64>) {
     release(file, owner);
+    if let (Some(owner), Some(signals)) = (owner, file.signals()) {
+        signals.descriptor_closed(owner);
+    }
     if let Kind::Other(ops) = &file.kind
         && !file.is_place()
     {

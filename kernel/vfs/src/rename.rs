@@ -325,6 +325,9 @@ impl Rename<'_> {
 
 /// Tells the two directories that a name has left the one and come to the other.
 fn tell_names(from: (&Inode, &[u8]), to: (&Inode, &[u8]), file: &Inode) {
+    if core::ptr::eq(from.0, to.0) {
+        from.0.tell_of_name(ev::RENAME, from.1, file, 0);
+    }
     let cookie = from.0.new_cookie(to.0);
     from.0.tell_of_name(ev::MOVED_FROM, from.1, file, cookie);
     to.0.tell_of_name(ev::MOVED_TO, to.1, file, cookie);

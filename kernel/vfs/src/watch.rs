@@ -20,6 +20,9 @@ pub trait Watcher: Send + Sync {
 
 /// What an open file has to send signals to its owner (F_SETOWN, O_ASYNC): of a crate that knows processes.
 pub trait Signals: Any + Send + Sync {
+    /// A descriptor of the file was closed in the table `files` of descriptors, whose [`note_lock`](crate::FdTable::note_lock) was called. No spin lock
+    /// is held. May sleep.
+    fn descriptor_closed(&self, files: u64);
     /// The file has no reference any more. No lock is held. May sleep.
     fn closed(&self);
 }

@@ -11,6 +11,7 @@ pub mod code {
     pub const SIGIO: i32 = -5;
     pub const POLL_IN: i32 = 1;
     pub const POLL_OUT: i32 = 2;
+    pub const POLL_MSG: i32 = 3;
     pub const POLL_HUP: i32 = 6;
     pub const SEGV_MAPERR: i32 = 1;
     pub const SEGV_ACCERR: i32 = 2;

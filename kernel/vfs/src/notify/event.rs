@@ -18,6 +18,8 @@ pub mod ev {
     pub const UNMOUNT: u32 = 0x2000;
     pub const Q_OVERFLOW: u32 = 0x4000;
     pub const IGNORED: u32 = 0x8000;
+    /// A name in the directory has become another one in it. No watch of inotify(7) is told; for F_NOTIFY.
+    pub const RENAME: u32 = 0x1000_0000;
     pub const ISDIR: u32 = 0x4000_0000;
     /// All kinds that a watch may ask for.
     pub const ALL: u32 = 0xfff;

@@ -16,6 +16,7 @@ mod creds;
 mod details;
 mod device;
 mod dirs;
+mod dnotify;
 mod epoll;
 mod events;
 mod fault;
@@ -98,6 +99,7 @@ const SUBJECTS: &[&[Test]] = &[
     details::TESTS,
     device::TESTS,
     dirs::TESTS,
+    dnotify::TESTS,
     epoll::TESTS,
     inet::TESTS,
     jobs::TESTS,
