@@ -58,6 +58,10 @@ pub fn commit(
         group_exit::begin_group_exit(&ksync::pin(), p, u32::from(sig::SEGV));
         ExecFailed::Dying
     })?;
+    if me.tid() != p.pid() {
+        // Under the tid that it has had, the thread can own no lock any more.
+        futex::pi::disown(&me);
+    }
     become_leader(&me);
     // Set before any other effect of execve is visible: from here on setpgid(2) by the parent fails.
     p.set_flag(pflag::EXECED, true);
@@ -67,6 +71,7 @@ pub fn commit(
     timers::end(p);
     // The last writes to the old memory: robust futexes, and the word that other threads wait on for this one's exit.
     futex::release_robust(&me);
+    futex::pi::disown(&me);
     exit::clear_child_tid(&me);
     if after.plain_layout {
         p.clear_personality(personality::CLEARED_BY_PRIVILEGE);
@@ -113,6 +118,7 @@ pub fn commit(
     p.found_exec_group();
     reset_exit_signal(p);
     task::sched::count_exec();
+    futex::pi::reopen(&me);
     me.machine().reset_user();
     *frame = UserFrame::new_user(loaded.entry, loaded.sp);
     Ok(())

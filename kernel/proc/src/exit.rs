@@ -55,6 +55,7 @@ fn finish_thread(code: u32) {
         // Unless it is killed it waits for memory here, as in user mode: other threads wait for the futex words that are
         // written now.
         futex::release_robust(&me);
+        futex::pi::disown(&me);
         clear_child_tid(&me);
     }
     me.set(flag::KILLED);

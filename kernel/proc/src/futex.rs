@@ -11,13 +11,15 @@
 //! The word is read under the lock with faults disabled. Where its page is not present, the page is faulted in without
 //! the lock, and the operation begins again.
 
+pub mod pi;
 mod requeue;
+mod robust;
 pub mod waitv;
 
 use alloc::vec::Vec;
 use ksync::atomic::{AtomicU32, Ordering};
 
-use hal::uaccess::{UserFault, UserPtr, UserRange};
+use hal::uaccess::{UserFault, UserRange};
 use hal::user;
 use ksync::{KeyedQueue, Once, Padded, Registration, Spin, Visit, Walk};
 use mem::{FutexKey, FutexWord};
@@ -29,6 +31,7 @@ use super::{lock, reference_cache};
 use crate::UserThreadExt;
 
 pub use requeue::requeue;
+pub(super) use robust::release_robust;
 
 /// The identity of a futex word, wherever it is mapped.
 pub type Key = FutexKey;
@@ -51,6 +54,12 @@ pub enum FutexError {
     Signal,
     /// No memory for the list of waiters, or that is as long as it may be.
     NoMemory,
+    /// The caller would wait for itself.
+    Deadlock,
+    /// The owner that the word names is no thread.
+    NoOwner,
+    /// The lock is another thread's, or one of the kernel's.
+    NotPermitted,
 }
 
 impl From<UserFault> for FutexError {
@@ -80,7 +89,27 @@ impl Entry {
     }
 }
 
-type Bucket = KeyedQueue<Entry>;
+/// The waiters of the words that hash to it. Under the lock that it is in.
+#[derive(Default)]
+struct Bucket {
+    /// Those that wait for a wake-up.
+    queue: KeyedQueue<Entry>,
+    /// Those that wait for a lock with priority inheritance, or for a condition that goes with one.
+    pi: pi::PiQueue,
+}
+
+impl Bucket {
+    /// The memory that it does not need if it is empty, but for `keep` slots and some; to be dropped without the lock.
+    fn spare(&mut self, keep: usize) -> impl Sized + use<> {
+        (self.queue.spare(keep), self.pi.spare(keep.min(PI_KEEP)))
+    }
+
+    /// Whether threads wait for a wake-up of that word: of the waiters that came first, which are looked at.
+    fn waits_plainly(&self, key: &Key) -> bool {
+        let walk = self.queue.begin();
+        self.queue.ahead(&walk, LOOKS, |e| e.word.key == *key) > 0
+    }
+}
 
 type Buckets = Vec<Padded<Spin<Bucket, lock::FutexLock>>>;
 hal::machine_static! {
@@ -89,6 +118,8 @@ hal::machine_static! {
 
 /// Slots that a bucket without waiters keeps: 1 KiB. There are 64 buckets for each CPU, so more would be much memory.
 const KEEP: usize = 8;
+/// As [`KEEP`], for locks with priority inheritance.
+const PI_KEEP: usize = 4;
 
 /// Most waiters that are looked at and woken in one hold of a bucket's lock.
 const LOOKS: usize = 1024;
@@ -207,7 +238,7 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
     let Some(word) = w.word.take() else {
         // If the entry is gone, a waker has taken it, whatever key it had been moved to.
         let (mut b, slot) = lock_mine(&me);
-        return match b.get_mut(slot).filter(|e| e.is(me.tid(), 0)) {
+        return match b.queue.get_mut(slot).filter(|e| e.is(me.tid(), 0)) {
             Some(e) => {
                 e.sleeper = waiter.registration();
                 Step::Wait
@@ -218,8 +249,8 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
     let i = bucket_index(&word.key);
     loop {
         let mut b = bucket(i).lock();
-        if b.room() == 0 {
-            let want = b.len() * 2;
+        if b.queue.room() == 0 {
+            let want = b.queue.len() * 2;
             drop(b);
             if !grow(i, want) {
                 return Step::Done(Err(FutexError::NoMemory));
@@ -232,7 +263,7 @@ fn wait_step(w: &mut Wait, waiter: &mut Waiter) -> Step<Result<(), FutexError>> 
                 return Step::Done(Err(FutexError::Changed));
             }
             Ok(_) => {
-                let slot = b.push_back(Entry {
+                let slot = b.queue.push_back(Entry {
                     word,
                     bits: w.bits,
                     sleeper: waiter.registration(),
@@ -260,23 +291,30 @@ fn lock_mine(me: &Current) -> (BucketGuard, u32) {
     lock_at(&me.user().futex_place)
 }
 
-/// Locks the bucket that `at`, a place of an entry of the calling thread, has.
+/// Locks the bucket that `at`, a place of an entry of a thread, has.
 fn lock_at(at: &AtomicU32) -> (BucketGuard, u32) {
     loop {
         let place = at.load(Ordering::Relaxed);
         let b = bucket((place >> slot_bits()) as usize).lock();
         if at.load(Ordering::Relaxed) == place {
-            return (b, place & ((1 << slot_bits()) - 1));
+            return (b, place_of(at).1);
         }
     }
+}
+
+/// Bucket and slot of a place, whose bucket the caller has locked.
+fn place_of(at: &AtomicU32) -> (usize, u32) {
+    let place = at.load(Ordering::Relaxed);
+    let bits = slot_bits();
+    ((place >> bits) as usize, place & ((1 << bits) - 1))
 }
 
 /// Takes the calling thread's entry off its queue; false if a waker has taken it.
 fn unlist() -> bool {
     let me = current();
     let (mut b, slot) = lock_mine(&me);
-    let listed = b.get_mut(slot).is_some_and(|e| e.is(me.tid(), 0));
-    let entry = listed.then(|| b.remove(slot));
+    let listed = b.queue.get_mut(slot).is_some_and(|e| e.is(me.tid(), 0));
+    let entry = listed.then(|| b.queue.remove(slot));
     unlock(b);
     drop(entry);
     listed
@@ -305,7 +343,7 @@ fn grow(i: usize, want: usize) -> bool {
     if !fits {
         return false;
     }
-    let spare = bucket(i).lock().grow(bigger);
+    let spare = bucket(i).lock().queue.grow(bigger);
     drop(spare);
     true
 }
@@ -314,13 +352,13 @@ fn grow(i: usize, want: usize) -> bool {
 /// returns how many it woke.
 ///
 /// # Errors
-/// `Invalid`: `bits` is 0, or the word is not aligned. `Fault`.
+/// `Invalid`: `bits` is 0, the word is not aligned, or fewer than `count` wait so, and others wait for a lock with priority inheritance; the former have been
+/// woken then. `Fault`.
 pub fn wake(addr: u64, shared: bool, count: u32, bits: u32) -> Result<u32, FutexError> {
     if bits == 0 {
         return Err(FutexError::Invalid);
     }
-    let word = word(addr, shared)?;
-    Ok(wake_word(&word, count, bits))
+    wake_word(&word(addr, shared)?, count, bits)
 }
 
 /// FUTEX_WAKE_OP: changes the word at `other` by `change`. Wakes up to `count` waiters of `addr` and, if `then` holds for the old
@@ -329,7 +367,7 @@ pub fn wake(addr: u64, shared: bool, count: u32, bits: u32) -> Result<u32, Futex
 ///
 /// # Errors
 /// `Invalid`: a word is not aligned. `Fault`: a word is not accessible, `other` also for writing. Nothing has been changed, and
-/// nobody woken.
+/// nobody woken. `Invalid` also as for [`wake`]: `other` has been changed.
 pub fn wake_op(
     (addr, count): (u64, u32),
     (other, other_count): (u64, u32),
@@ -347,20 +385,28 @@ pub fn wake_op(
             break old;
         }
     };
-    let woken = wake_word(&first, count, ANY);
+    let woken = wake_word(&first, count, ANY)?;
     let more = if then(old) {
-        wake_word(&second, other_count, ANY)
+        wake_word(&second, other_count, ANY)?
     } else {
         0
     };
     Ok(woken + more)
 }
 
-fn wake_word(word: &FutexWord, count: u32, bits: u32) -> u32 {
+/// # Errors
+/// As for [`wake`].
+fn wake_word(word: &FutexWord, count: u32, bits: u32) -> Result<u32, FutexError> {
     let mut woken = 0;
-    let walk = bucket(bucket_index(&word.key)).lock().begin();
+    let (walk, locks) = {
+        let b = bucket(bucket_index(&word.key)).lock();
+        (b.queue.begin(), b.pi.has(&word.key))
+    };
     wake_rest(walk, word, bits, (count, &mut woken));
-    woken
+    if locks && woken < count {
+        return Err(FutexError::Invalid);
+    }
+    Ok(woken)
 }
 
 /// Continues a walk that wakes waiters, until `count` have been woken.
@@ -401,7 +447,7 @@ fn wake_some(
         here += 1;
         Visit::Take
     };
-    b.walk(walk, LOOKS, visit, |e| {
+    b.queue.walk(walk, LOOKS, visit, |e| {
         // A thread between two rounds is not notified; it finds its entry gone.
         e.sleeper.notify::<Threads>(pin);
         *woken += 1;
@@ -413,70 +459,12 @@ fn wake_some(
 pub(super) fn wake_exited(addr: u64) {
     for shared in [false, true] {
         if let Ok(word) = word(addr, shared) {
-            wake_word(&word, 1, ANY);
+            let _ = wake_word(&word, 1, ANY);
         }
     }
 }
 
+/// Bits of a lock's word, as glibc and the kernel have them: threads wait; the owner has died; the owner's tid.
 const WAITERS: u32 = 0x8000_0000;
 const OWNER_DIED: u32 = 0x4000_0000;
 const TID_MASK: u32 = 0x3fff_ffff;
-/// Most entries of a robust list that exit follows (Linux's limit).
-const ROBUST_LIMIT: usize = 2048;
-
-/// Marks the robust futexes that `me`, which exits or calls execve, holds, and wakes waiters of each that has some. Follows the
-/// list in user memory, which may sleep, up to [`ROBUST_LIMIT`] entries and as far as it is accessible. After that the thread has
-/// no list.
-pub(super) fn release_robust(me: &Current) {
-    let head = me.user().robust_list.swap(0, Ordering::Relaxed);
-    if head == 0 {
-        return;
-    }
-    let Ok([first, offset, pending]) = UserPtr::<[u64; 3]>::new(head).read() else {
-        return;
-    };
-    let mut entry = first;
-    for _ in 0..ROBUST_LIMIT {
-        // Bit 0 marks a priority-inheritance futex; those are not supported.
-        let at = entry & !1;
-        if at == head {
-            break;
-        }
-        // Read before the word is marked: then another thread may take the futex and change the entry.
-        let next = UserPtr::<u64>::new(at).read();
-        if at != pending & !1 && mark_dead(me, at.wrapping_add(offset), false).is_err() {
-            break;
-        }
-        match next {
-            Ok(n) => entry = n,
-            Err(_) => break,
-        }
-    }
-    if pending & !1 != 0 {
-        let _ = mark_dead(me, (pending & !1).wrapping_add(offset), true);
-    }
-}
-
-/// Marks the robust futex at `addr` if `me` holds it. A `pending` one is that which the thread was locking or unlocking. Fails if
-/// the word is not accessible.
-fn mark_dead(me: &Current, addr: u64, pending: bool) -> Result<(), UserFault> {
-    loop {
-        // Fails also if the word is not aligned.
-        let old = user::load_u32(addr)?;
-        if pending && old == 0 {
-            // The thread unlocked the futex, but perhaps died before it could wake a waiter.
-            wake_exited(addr);
-            return Ok(());
-        }
-        if old & TID_MASK != me.tid() {
-            return Ok(());
-        }
-        let new = old & WAITERS | OWNER_DIED;
-        if user::atomic_cmpxchg_u32(addr, old, new)? == old {
-            if old & WAITERS != 0 {
-                wake_exited(addr);
-            }
-            return Ok(());
-        }
-    }
-}

@@ -32,6 +32,7 @@ pub mod fork;
 pub mod futex;
 pub mod group;
 mod group_exit;
+mod held_futexes;
 pub mod ids;
 pub mod image;
 pub mod itimer;

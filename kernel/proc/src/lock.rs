@@ -9,6 +9,7 @@ ksync::lock_class!(pub SessionLock, "session", rank = 141);
 ksync::lock_class!(pub GroupLock, "process group members", rank = 142);
 ksync::lock_class!(pub ProcessLock, "process", rank = 144);
 ksync::lock_class!(pub FutexLock, "futex bucket", rank = 145);
+ksync::lock_class!(pub HeldFutexesLock, "held futexes", rank = 146);
 ksync::lock_class!(pub ActionLock, "signal actions", rank = 146);
 ksync::lock_class!(pub UserThreadLock, "user thread", rank = 147);
 ksync::lock_class!(pub ActiveSpaceLock, "active space", rank = 148);

@@ -12,6 +12,7 @@ use task::current::current;
 use task::thread::Thread;
 use vfs::{FdTable, FsContext};
 
+use super::held_futexes::HeldFutexes;
 use super::lock;
 use super::process::Process;
 use super::rseq::Rseq;
@@ -51,6 +52,8 @@ pub struct UserThread {
     pub(super) undo_at: AtomicUsize,
     /// The places of its entries where it waits for several futexes, each guarded as `futex_place`. Set by the thread itself.
     futex_places: Spin<Option<Arc<[AtomicU32]>>, lock::UserThreadLock>,
+    /// The futexes with priority inheritance that it owns, and what it is lent for them.
+    pub(super) held: HeldFutexes,
     /// State that needs no synchronisation at all. *Own*.
     pub(super) own: Own<OwnState>,
 }
@@ -117,6 +120,7 @@ impl UserThread {
             futex_place: AtomicU32::new(0),
             undo_at: AtomicUsize::new(undo.as_ref().map_or(0, |slot| Arc::as_ptr(slot).addr())),
             futex_places: Spin::new(None),
+            held: HeldFutexes::default(),
             own: Own::new(OwnState {
                 space: None,
                 files: None,

@@ -71,6 +71,26 @@ fn a_wait_without_memory_for_the_list_of_waiters_fails() {
 }
 
 #[test]
+fn a_wait_for_a_lock_without_memory_for_the_list_of_waiters_fails() {
+    with_memory(1, || {
+        // Init owns it.
+        store(MEMORY, 1);
+        let short_lock = || {
+            futex::drain();
+            futex::pi::lock(MEMORY, false, Deadline::now())
+        };
+        assert_eq!(learn(short_lock), Err(FutexError::Timeout));
+        assert_eq!(refused(short_lock), Err(FutexError::NoMemory));
+        assert_eq!(short_lock(), Err(FutexError::Timeout));
+        let free = MEMORY + 4;
+        // One that is free needs none, but the room for the wait that may follow.
+        assert_eq!(futex::pi::try_lock(free, false), Ok(()));
+        assert_eq!(load(free), Some(current().tid()));
+        assert_eq!(futex::pi::unlock(free, false), Ok(()));
+    });
+}
+
+#[test]
 fn a_requeue_without_memory_for_the_list_of_waiters_moves_none() {
     with_memory(1, || {
         store(MEMORY, 0);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use cred::LookAs;
 use hal::uaccess::UserPtr;
 use proc::futex::waitv::{self, Wanted};
-use proc::futex::{self, FutexError};
+use proc::futex::{self, FutexError, pi};
 use proc::signal::RestartBlock;
 use proc::{SignalExt, UserThreadExt, ids};
 use task::current::current;
@@ -26,17 +26,24 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_set_tid_address, set_tid_address),
 ];
 
+/// What [`futex`] leaves to a call with the full register frame: only that can begin again after a handler.
+pub const FULL_FRAME: &[(u32, Handler)] = &[(nr::__NR_futex, sleep_for_lock)];
+
 const PRIVATE: u32 = nr::FUTEX_PRIVATE_FLAG;
 const REALTIME: u32 = nr::FUTEX_CLOCK_REALTIME;
 
-/// futex(2). The commands for priority inheritance fail with ENOSYS. A wait without a timeout that a signal interrupts is
-/// restarted as read(2) is; one with a timeout, see [`wait_until`]. A timeout in real time does not follow later steps of that
-/// clock.
+/// futex(2). A wait without a timeout that a signal interrupts is restarted as read(2) is; one with a timeout, see [`wait_until`]; for a lock with
+/// priority inheritance, see [`sleep_for_lock`]. A timeout in real time does not follow later steps of that clock.
 fn futex(a: &mut Args) -> Result<u64, Errno> {
     let (addr, op, value) = (a.get(0), a.uint(1), a.uint(2));
     let shared = op & PRIVATE == 0;
     let command = op & !(PRIVATE | REALTIME);
-    if op & REALTIME != 0 && command != nr::FUTEX_WAIT_BITSET {
+    const TWO_CLOCKS: [u32; 3] = [
+        nr::FUTEX_WAIT_BITSET,
+        nr::FUTEX_WAIT_REQUEUE_PI,
+        nr::FUTEX_LOCK_PI2,
+    ];
+    if op & REALTIME != 0 && !TWO_CLOCKS.contains(&command) {
         return Err(Errno::ENOSYS);
     }
     // The count is an int. As on Linux, zero or less still wakes one thread.
@@ -49,12 +56,7 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
                 futex::wait(addr, shared, value, bits, Deadline::Never)?;
                 return Ok(0);
             }
-            let ns = read_timespec(a.get(3))?;
-            let until = if op & REALTIME != 0 {
-                time::real_to_monotonic(ns)
-            } else {
-                ns
-            };
+            let until = absolute(a.get(3), op & REALTIME != 0)?;
             wait_until(addr, shared, value, bits, until)
         }
         nr::FUTEX_WAKE => Ok(futex::wake(addr, shared, count, futex::ANY)?.into()),
@@ -72,7 +74,51 @@ fn futex(a: &mut Args) -> Result<u64, Errno> {
             Ok(u64::from(woken) + u64::from(moved))
         }
         nr::FUTEX_WAKE_OP => wake_op(a, shared, count),
+        nr::FUTEX_LOCK_PI | nr::FUTEX_LOCK_PI2 | nr::FUTEX_WAIT_REQUEUE_PI => {
+            Err(Errno::EFULLFRAME)
+        }
+        nr::FUTEX_TRYLOCK_PI => Ok(pi::try_lock(addr, shared).map(|()| 0)?),
+        nr::FUTEX_UNLOCK_PI => Ok(pi::unlock(addr, shared).map(|()| 0)?),
+        nr::FUTEX_CMP_REQUEUE_PI => {
+            let (wake, moves) = (a.int(2), a.int(3));
+            if wake < 0 || moves < 0 {
+                return Err(Errno::EINVAL);
+            }
+            let (wake, moves) = (wake as u32, moves as u32);
+            Ok(pi::requeue(addr, a.get(4), shared, wake, moves, a.uint(5))?.into())
+        }
         _ => Err(Errno::ENOSYS),
+    }
+}
+
+/// A time that a program gave, in monotonic nanoseconds; `real` is its clock.
+fn absolute(at: u64, real: bool) -> Result<u64, Errno> {
+    let ns = read_timespec(at)?;
+    Ok(match real {
+        true => time::real_to_monotonic(ns),
+        false => ns,
+    })
+}
+
+/// The commands of futex(2) that sleep for a lock with priority inheritance. If a signal interrupts the sleep the call begins again, after a handler,
+/// too, for the timeout is a time; FUTEX_LOCK_PI's is in real time.
+fn sleep_for_lock(a: &mut Args) -> Result<u64, Errno> {
+    let (addr, op) = (a.get(0), a.uint(1));
+    let shared = op & PRIVATE == 0;
+    let command = op & !(PRIVATE | REALTIME);
+    let real = op & REALTIME != 0 || command == nr::FUTEX_LOCK_PI;
+    let deadline = match a.get(3) {
+        0 => Deadline::Never,
+        at => Deadline::At(absolute(at, real)?),
+    };
+    let slept = if command == nr::FUTEX_WAIT_REQUEUE_PI {
+        pi::wait_requeue(addr, a.uint(2), a.get(4), shared, deadline)
+    } else {
+        pi::lock(addr, shared, deadline)
+    };
+    match slept {
+        Err(FutexError::Signal) => Err(Errno::ERESTARTNOINTR),
+        r => r.map(|()| 0).map_err(Errno::from),
     }
 }
 

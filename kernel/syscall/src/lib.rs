@@ -126,6 +126,9 @@ const FULL_FRAME: &[&[(u32, Handler)]] = &[
     signal::FULL_FRAME,
 ];
 
+/// Calls whose handlers in [`SUBJECTS`] return EFULLFRAME for some arguments, and what is done then.
+const SOMETIMES_FULL_FRAME: &[&[(u32, Handler)]] = &[futex::FULL_FRAME];
+
 const fn fill(
     mut table: [Handler; TABLE_LEN],
     lists: &[&[(u32, Handler)]],
@@ -159,7 +162,11 @@ static TABLE: [Handler; TABLE_LEN] = fill(
 );
 
 /// Handlers that run with the full register frame, by number.
-static FULL_FRAME_TABLE: [Handler; TABLE_LEN] = fill([unknown; TABLE_LEN], FULL_FRAME, None);
+static FULL_FRAME_TABLE: [Handler; TABLE_LEN] = fill(
+    fill([unknown; TABLE_LEN], FULL_FRAME, None),
+    SOMETIMES_FULL_FRAME,
+    None,
+);
 
 /// The numbers without a handler that have been logged: one bit each. Atomic.
 static LOGGED: [AtomicU64; TABLE_LEN / 64] = [const { AtomicU64::new(0) }; TABLE_LEN / 64];

@@ -374,6 +374,9 @@ impl From<futex::FutexError> for Errno {
             Timeout => Errno::ETIMEDOUT,
             Signal => Errno::ERESTARTSYS,
             NoMemory => Errno::ENOMEM,
+            Deadlock => Errno::EDEADLK,
+            NoOwner => Errno::ESRCH,
+            NotPermitted => Errno::EPERM,
         }
     }
 }

@@ -22,7 +22,8 @@ const MOVES: usize = 512;
 /// thread that is woken may then wake the waiters of `to`. Takes the locks of both buckets together.
 ///
 /// # Errors
-/// `Invalid`, `Fault`, `Changed`, or `NoMemory` for the first of them to move: nobody has been moved or woken.
+/// `Invalid`, also if a waiter of `from` waits for a lock with priority inheritance, `Fault`, `Changed`, or `NoMemory` for the first of them to move: nobody
+/// has been moved or woken.
 pub fn requeue(
     from: u64,
     to: u64,
@@ -52,9 +53,13 @@ pub fn requeue(
                 continue;
             }
         }
+        if moving.is_none() && both.from().pi.has(&from_word.key) {
+            both.unlock();
+            return Err(FutexError::Invalid);
+        }
         let (bf, bt) = both.queues();
         let m = moving.get_or_insert_with(|| Moving {
-            walk: bf.begin(),
+            walk: bf.queue.begin(),
             skipped: 0,
             moved: 0,
         });
@@ -63,7 +68,7 @@ pub fn requeue(
             continue;
         }
         // Most often everything is done in one hold of the locks, and no other thread sees it half done.
-        let (mut woken, mut walk, moved) = (0, bf.begin(), m.moved);
+        let (mut woken, mut walk, moved) = (0, bf.queue.begin(), m.moved);
         let more = wake_some(&pin, bf, &mut walk, &from_word, ANY, (wake, &mut woken));
         drop(pin);
         both.unlock();
@@ -75,9 +80,9 @@ pub fn requeue(
     // No memory to move more waiters: what has been done counts.
     let m = moving.ok_or(FutexError::NoMemory)?;
     let mut both = Both::lock(i, j);
-    both.queues().0.end(m.walk);
+    both.queues().0.queue.end(m.walk);
     both.unlock();
-    Ok((wake_word(&from_word, wake, ANY), m.moved))
+    Ok((wake_word(&from_word, wake, ANY)?, m.moved))
 }
 
 /// Makes room in bucket `j` for the waiters that the next step of a requeue can move there from bucket `i`, and not for those of
@@ -93,22 +98,22 @@ fn make_room(
     }
     let want = {
         let b = bucket(i).lock();
-        let begin = b.begin();
+        let begin = b.queue.begin();
         let (walk, skipped, moved) =
             moving.map_or((&begin, 0, 0), |m| (&m.walk, m.skipped, m.moved));
-        let ahead = b.ahead(walk, LOOKS, |e| e.word.key == from.key);
+        let ahead = b.queue.ahead(walk, LOOKS, |e| e.word.key == from.key);
         let movable = ahead.saturating_sub((skip - skipped) as usize);
         movable.min((max - moved) as usize).min(MOVES)
     };
     let (there, room) = {
         let b = bucket(j).lock();
-        (b.len(), b.room())
+        (b.queue.len(), b.queue.room())
     };
     room >= want || grow(j, there + want.max(there))
 }
 
 /// The locks of the buckets of two words, which may be one bucket.
-struct Both {
+pub struct Both {
     high: Option<BucketGuard>,
     low: BucketGuard,
     /// The first word's bucket is the high one.
@@ -117,7 +122,7 @@ struct Both {
 
 impl Both {
     /// Locks the buckets `i`, of the first word, and `j`, of the second.
-    fn lock(i: usize, j: usize) -> Both {
+    pub fn lock(i: usize, j: usize) -> Both {
         // The lower index first; the second lock of the same class is nested on purpose.
         let low = bucket(i.min(j)).lock();
         Both {
@@ -137,8 +142,21 @@ impl Both {
         }
     }
 
+    /// The first word's bucket.
+    pub fn from(&mut self) -> &mut Bucket {
+        self.queues().0
+    }
+
+    /// The second word's bucket, which may be the same one.
+    pub fn to(&mut self) -> &mut Bucket {
+        match self.queues() {
+            (from, None) => from,
+            (_, Some(to)) => to,
+        }
+    }
+
     /// As [`unlock`](super::unlock), for both.
-    fn unlock(mut self) {
+    pub fn unlock(mut self) {
         let spare = (
             self.low.spare(KEEP),
             self.high.as_mut().map(|b| b.spare(KEEP)),
@@ -167,7 +185,7 @@ impl Moving {
         (from_word, to_word, to_index): (&FutexWord, &FutexWord, usize),
         (skip, max): (u32, u32),
     ) -> bool {
-        let room = to.as_ref().map_or(MOVES, |to| to.room().min(MOVES));
+        let room = to.as_ref().map_or(MOVES, |to| to.queue.room().min(MOVES));
         let mut here = 0;
         let (skipped, moved) = (&mut self.skipped, &mut self.moved);
         let other = to.is_some();
@@ -191,10 +209,10 @@ impl Moving {
             if other { Visit::Take } else { Visit::Keep }
         };
         let mut to = to;
-        from.walk(&mut self.walk, LOOKS, visit, |e| {
+        from.queue.walk(&mut self.walk, LOOKS, visit, |e| {
             let Some(to) = &mut to else { return };
             let (tid, index) = (e.sleeper.tid(), e.index);
-            let slot = to.push_back(e);
+            let slot = to.queue.push_back(e);
             // The thread leaves the bucket before its tid is withdrawn.
             if let Some(t) = ids::thread(pin, tid) {
                 t.user().move_futex(index, place(to_index, slot));

@@ -108,8 +108,8 @@ impl Several {
         let at = bucket_index(&word.key);
         loop {
             let mut b = bucket(at).lock();
-            if b.room() == 0 {
-                let want = b.len() * 2;
+            if b.queue.room() == 0 {
+                let want = b.queue.len() * 2;
                 drop(b);
                 if !grow(at, want) {
                     return Err(FutexError::NoMemory);
@@ -122,7 +122,7 @@ impl Several {
                     return Err(FutexError::Changed);
                 }
                 Ok(_) => {
-                    let slot = b.push_back(Entry {
+                    let slot = b.queue.push_back(Entry {
                         word: word.clone(),
                         bits: ANY,
                         sleeper: waiter.registration(),
@@ -143,7 +143,10 @@ impl Several {
     fn renew(&self, i: usize, waiter: &Waiter) -> bool {
         let me = current();
         let (mut b, slot) = lock_at(&self.places[i]);
-        let entry = b.get_mut(slot).filter(|e| e.is(me.tid(), i as u8 + 1));
+        let entry = b
+            .queue
+            .get_mut(slot)
+            .filter(|e| e.is(me.tid(), i as u8 + 1));
         let listed = entry.map(|e| e.sleeper = waiter.registration()).is_some();
         drop(b);
         listed
@@ -155,8 +158,11 @@ impl Several {
         let mut woken = None;
         for i in 0..count {
             let (mut b, slot) = lock_at(&self.places[i]);
-            let mine = b.get_mut(slot).is_some_and(|e| e.is(me.tid(), i as u8 + 1));
-            let entry = mine.then(|| b.remove(slot));
+            let mine = b
+                .queue
+                .get_mut(slot)
+                .is_some_and(|e| e.is(me.tid(), i as u8 + 1));
+            let entry = mine.then(|| b.queue.remove(slot));
             unlock(b);
             drop(entry);
             if !mine {

@@ -1,6 +1,8 @@
 //! Threads and processes that wait on words, and what their waits returned.
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub mod locks;
+
 use std::sync::{Arc, Mutex};
 
 use proc::futex::{self, ANY, FutexError};
