@@ -12,6 +12,7 @@
 )]
 
 pub mod access;
+pub mod mutex;
 
 use std::arch::asm;
 

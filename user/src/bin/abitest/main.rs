@@ -44,6 +44,8 @@ mod notes;
 mod owners;
 mod pagemap;
 mod peers;
+mod pi;
+mod pi_conditions;
 mod pidfd;
 mod pipes;
 mod privileges;
@@ -86,6 +88,8 @@ const SUBJECTS: &[&[Test]] = &[
     sem::TESTS,
     shm::TESTS,
     futex::TESTS,
+    pi::TESTS,
+    pi_conditions::TESTS,
     events::TESTS,
     fdinfo::TESTS,
     files::TESTS,
