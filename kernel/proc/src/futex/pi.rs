@@ -299,8 +299,8 @@ pub fn unlock(addr: u64, shared: bool) -> Result<(), FutexError> {
         drop(pin);
         match found {
             Ok(now) if now == old => return Ok(()),
-            // A thread that begins to wait has said so in the word.
-            Ok(now) if first.is_some() && now & TID_MASK == old => {}
+            // A thread that tries, or begins to wait, has said so in the word.
+            Ok(now) if now & TID_MASK == tid => {}
             Ok(_) if first.is_some() => return Err(FutexError::Invalid),
             Ok(_) => return Err(FutexError::Changed),
             Err(_) => UserRange::new(addr, 4).fault_in(true)?,
