@@ -68,10 +68,13 @@ pub fn asleep(tid: u32) -> bool {
         .is_some_and(|rest| rest.starts_with(" S"))
 }
 
-/// A thread that runs `body`, and its tid; it sleeps when this returns.
+/// A thread that sleeps, and its tid.
+pub type Sleeper<T> = (JoinHandle<T>, u32);
+
+/// A thread that runs `body`; it sleeps when this returns.
 pub fn sleeper<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
-) -> Result<(JoinHandle<T>, u32), String> {
+) -> Result<Sleeper<T>, String> {
     let told = Arc::new(AtomicU32::new(0));
     let tells = told.clone();
     let handle = spawn(move || {
@@ -88,7 +91,7 @@ pub fn sleeper<T: Send + 'static>(
 }
 
 /// A thread that locks, and returns what the word was then; it waits when this returns.
-fn locker(word: u64) -> Result<(JoinHandle<u32>, u32), String> {
+fn locker(word: u64) -> Result<Sleeper<u32>, String> {
     sleeper(move || {
         let got = own(LOCK, word);
         let seen = load(word);

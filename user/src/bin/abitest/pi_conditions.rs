@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
-use std::thread::{JoinHandle, spawn};
+use std::thread::spawn;
 
 use crate::harness::*;
 use crate::pi::{
-    ALARMS, CMP_REQUEUE, LOCK, PRIVATE, REALTIME, UNLOCK, WAIT, WAITERS, WAKE, after, alarm,
-    asleep, load, own, sleeper, tid,
+    ALARMS, CMP_REQUEUE, LOCK, PRIVATE, REALTIME, Sleeper, UNLOCK, WAIT, WAITERS, WAKE, after,
+    alarm, asleep, load, own, sleeper, tid,
 };
 
 const WAIT_REQUEUE: u64 = 11;
@@ -38,8 +38,11 @@ fn wait_requeue(cond: u64, value: u32, lock: u64, at: Option<[u64; 2]>) -> Resul
     )
 }
 
+/// What a wait for a condition answered, and what the lock's word was then.
+type Answer = (Result<u64, i32>, u32);
+
 /// A thread that waits for the condition, and returns the answer and what the lock's word was then; it waits when this returns.
-fn conditional(cond: u64, lock: u64) -> Result<(JoinHandle<(Result<u64, i32>, u32)>, u32), String> {
+fn conditional(cond: u64, lock: u64) -> Result<Sleeper<Answer>, String> {
     sleeper(move || {
         let got = wait_requeue(cond, 0, lock, None);
         let seen = load(lock);
