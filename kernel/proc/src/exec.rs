@@ -58,10 +58,7 @@ pub fn commit(
         group_exit::begin_group_exit(&ksync::pin(), p, u32::from(sig::SEGV));
         ExecFailed::Dying
     })?;
-    if me.tid() != p.pid() {
-        // Under the tid that it has had, the thread can own no lock any more.
-        futex::pi::disown(&me);
-    }
+    disown_as_follower(&me);
     become_leader(&me);
     // Set before any other effect of execve is visible: from here on setpgid(2) by the parent fails.
     p.set_flag(pflag::EXECED, true);
@@ -69,10 +66,7 @@ pub fn commit(
     p.set_flag(pflag::BARRIERS | pflag::CODE_BARRIERS, false);
     me.user().rseq.forget();
     timers::end(p);
-    // The last writes to the old memory: robust futexes, and the word that other threads wait on for this one's exit.
-    futex::release_robust(&me);
-    futex::pi::disown(&me);
-    exit::clear_child_tid(&me);
+    end_memory(&me);
     if after.plain_layout {
         p.clear_personality(personality::CLEARED_BY_PRIVILEGE);
     }
@@ -122,6 +116,20 @@ pub fn commit(
     me.machine().reset_user();
     *frame = UserFrame::new_user(loaded.entry, loaded.sp);
     Ok(())
+}
+
+/// Under the tid that it has had, a thread that is about to become the leader can own no lock any more.
+fn disown_as_follower(me: &Current) {
+    if me.tid() != me.process().pid() {
+        futex::pi::disown(me);
+    }
+}
+
+/// The last writes to the old memory: futexes that the thread owns, and the word that other threads wait on for its exit.
+fn end_memory(me: &Current) {
+    futex::release_robust(me);
+    futex::pi::disown(me);
+    exit::clear_child_tid(me);
 }
 
 /// The signals at exit were agreed on with the old program: the parent gets SIGCHLD when this process ends, and this

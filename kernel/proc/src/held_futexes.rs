@@ -16,8 +16,6 @@ pub struct HeldFutexes {
     pub list: Spin<Held, lock::HeldFutexesLock>,
     /// Its links on the list of the owner of the lock for which it is the first waiter. Under the lock of that list.
     pub links: IdLinks,
-    /// Its own priority. Atomic.
-    pub own: AtomicU32,
     /// The highest priority that a waiter lends it. Written under the lock of `list`.
     pub lent: AtomicU32,
 }

@@ -5,7 +5,7 @@ mod futex_waiters;
 mod programs;
 mod support;
 
-use futex_waiters::locks::{Order, WAITERS, lock, priority, unlock};
+use futex_waiters::locks::{Order, WAITERS, lock, priority, set_priority, unlock};
 use futex_waiters::{Results, waiter, wake};
 use proc::futex::{self, ANY, FutexError, pi};
 use proc::ids;
@@ -27,7 +27,7 @@ const COND: u64 = MEMORY + 192;
 fn conditional(name: u32, priority: u32, order: &Order) -> u32 {
     let order = order.clone();
     let tid = thread(move || {
-        pi::set_priority(&current(), priority);
+        set_priority(&current(), priority);
         let end = pi::wait_requeue(COND, 0, A, false, Deadline::Never);
         assert_eq!(end, Ok(()));
         assert_eq!(load(A).map(|word| word & !WAITERS), Some(current().tid()));

@@ -8,7 +8,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use futex_waiters::locks::{OWNER_DIED, Order, WAITERS, lock, priority, unlock};
+use futex_waiters::locks::{OWNER_DIED, Order, WAITERS, lock, priority, set_priority, unlock};
 use futex_waiters::{Results, waiter, wake};
 use mem::vm;
 use proc::futex::{self, ANY, FutexError, pi};
@@ -33,7 +33,7 @@ const C: u64 = MEMORY + 128;
 fn locker(addr: u64, name: u32, priority: u32, order: &Order) -> u32 {
     let order = order.clone();
     let tid = thread(move || {
-        pi::set_priority(&current(), priority);
+        set_priority(&current(), priority);
         assert_eq!(lock(addr), Ok(()));
         order.lock().unwrap().push(name);
         assert_eq!(load(addr), Some(current().tid() | WAITERS));
@@ -129,7 +129,7 @@ fn the_highest_priority_comes_first() {
 fn an_owner_is_lent_the_priority_of_those_that_wait() {
     with_memory(2, || {
         let (order, me) = (Order::default(), current().tid());
-        pi::set_priority(&current(), 5);
+        set_priority(&current(), 5);
         assert_eq!((lock(A), lock(B)), (Ok(()), Ok(())));
         let low = locker(A, 0, 3, &order);
         assert_eq!(priority(me), 5);
@@ -138,9 +138,9 @@ fn an_owner_is_lent_the_priority_of_those_that_wait() {
         let other = locker(B, 2, 7, &order);
         assert_eq!(priority(me), 9);
         // The waiter's priority changes while it waits.
-        pi::set_priority(&ids::find_thread(high).unwrap(), 2);
+        set_priority(&ids::find_thread(high).unwrap(), 2);
         assert_eq!(priority(me), 7);
-        pi::set_priority(&ids::find_thread(low).unwrap(), 20);
+        set_priority(&ids::find_thread(low).unwrap(), 20);
         assert_eq!(priority(me), 20);
         assert_eq!(unlock(A), Ok(()));
         assert_eq!(priority(me), 7);
@@ -173,7 +173,7 @@ fn a_priority_is_lent_from_owner_to_owner() {
         // The middle one overtakes the first.
         assert_eq!((priority(middle), priority(me)), (8, 8));
         let impatient = thread(|| {
-            pi::set_priority(&current(), 50);
+            set_priority(&current(), 50);
             let end = pi::lock(B, false, Deadline::after(30 * MS));
             assert_eq!(end, Err(FutexError::Timeout));
         });
@@ -222,7 +222,7 @@ fn a_wait_that_ends_by_its_time_leaves_nothing() {
         assert_eq!(lock(A), Ok(()));
         let me = current().tid();
         let end = thread(|| {
-            pi::set_priority(&current(), 9);
+            set_priority(&current(), 9);
             let late = pi::lock(A, false, Deadline::after(20 * MS));
             assert_eq!(late, Err(FutexError::Timeout));
             // At once, and none is left of it.
@@ -443,7 +443,7 @@ fn many_threads_exclude_one_another() {
                     for round in 0..40u32 {
                         let which = ((n + round) % 2) as usize;
                         let addr = [A, B][which];
-                        pi::set_priority(&current(), (n * 7 + round) % 5);
+                        set_priority(&current(), (n * 7 + round) % 5);
                         let until = match (n + round) % 3 {
                             0 => Deadline::after(u64::from(round) * 20_000),
                             _ => Deadline::Never,

@@ -216,6 +216,7 @@ pub(super) fn give_setting(
             break;
         }
     }
+    proc::futex::pi::priority_changed(t);
     if let (Some(nice), Extent::All) = (nice, extent) {
         t.set_nice(nice);
     }

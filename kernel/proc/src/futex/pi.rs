@@ -33,13 +33,11 @@ use claim::{Claim, Taken, Want};
 
 pub use chain::adjust;
 pub use condition::{requeue, wait_requeue};
-pub use donation::{HIGHEST, priority_of};
+pub use donation::priority_of;
 pub(super) use queue::PiQueue;
 
-/// Sets the priority by which a thread is sorted where it waits, up to [`HIGHEST`]; 0 without a real-time policy. Takes the locks of buckets.
-pub fn set_priority(t: &Thread, priority: u32) {
-    let own = &t.user().held.own;
-    own.store(priority.min(HIGHEST), Ordering::Relaxed);
+/// Gives a thread whose real-time priority has changed its new place where it waits, and lends it on. Takes the locks of buckets.
+pub fn priority_changed(t: &Thread) {
     adjust(t.tid());
 }
 

@@ -278,7 +278,7 @@ tests! { "cputimer";
     arguments {
         let (me, mut left) = (ok!(sc!(SYS_getpid)), [0; 2]);
         let own = clock_of(me, SCHED | PER_THREAD);
-        for number in [clock_of(0x3fff_fff, SCHED), clock_of(1, SCHED | PER_THREAD), clock_of(me, 7)] {
+        for number in [clock_of(0x03ff_ffff, SCHED), clock_of(1, SCHED | PER_THREAD), clock_of(me, 7)] {
             fails!(create(number, libc::SIGEV_SIGNAL, SIGNAL, 0, 0), EINVAL);
             fails!(clock(number), EINVAL);
             fails!(sc!(SYS_clock_getres, number, 0), EINVAL);

@@ -5,6 +5,7 @@
 use ksync::CpuPin;
 use ksync::atomic::Ordering;
 use task::idlist::{IdLinks, Role};
+use task::sched;
 use task::thread::Thread;
 
 use crate::held_futexes::{FirstWaiter, Held};
@@ -12,9 +13,6 @@ use crate::{UserThreadExt, ids};
 
 /// Locks of one owner of which the first waiters are asked for their priority. They are looked at under a spin lock.
 const LOOKS: usize = 1024;
-
-/// The highest priority; 0 is that of a thread without a real-time policy.
-pub const HIGHEST: u32 = 99;
 
 impl Role for FirstWaiter {
     fn links(pin: &CpuPin, id: u32) -> Option<&IdLinks> {
@@ -28,9 +26,8 @@ pub struct Gone;
 
 /// The priority of a thread, by which it is sorted where it waits: the higher of its own and of what it is lent.
 pub fn priority_of(t: &Thread) -> u32 {
-    let held = &t.user().held;
-    let own = held.own.load(Ordering::Relaxed);
-    own.max(held.lent.load(Ordering::Relaxed))
+    let own = u32::from(t.setting().priority);
+    own.max(t.user().held.lent.load(Ordering::Relaxed))
 }
 
 /// Replaces, on the list of `owner`, the first waiter of one of its locks. Returns whether that changes the priority of `owner`. The caller holds
@@ -74,10 +71,11 @@ fn most(pin: &CpuPin, held: &Held) -> u32 {
 }
 
 /// Lends `owner` that priority, instead of what it was lent before; returns whether that changes its own. The caller holds its list.
-fn lend(_pin: &CpuPin, owner: &Thread, priority: u32) -> bool {
+fn lend(pin: &CpuPin, owner: &Thread, priority: u32) -> bool {
     let before = priority_of(owner);
-    // The scheduler is to be told here.
-    owner.user().held.lent.store(priority, Ordering::Relaxed);
+    if owner.user().held.lent.swap(priority, Ordering::Relaxed) != priority {
+        sched::lend_priority(pin, owner, priority as u8);
+    }
     priority_of(owner) != before
 }
 
