@@ -148,12 +148,12 @@ extern "C" fn on_alarm(_: i32) {
 pub fn alarm() -> Result<u64, i32> {
     ALARMS.store(0, SeqCst);
     sys::on_signal(libc::SIGALRM, on_alarm as *const () as usize, 0)?;
-    sc!(
-        SYS_setitimer,
-        libc::ITIMER_REAL,
-        [0u64, 0, 0, 30_000].as_ptr(),
-        0
-    )
+    ring([0, 0, 0, 30_000])
+}
+
+/// Sets the timer that sends SIGALRM: seconds and microseconds from one time to the next, and until the first.
+pub fn ring(timer: [u64; 4]) -> Result<u64, i32> {
+    sc!(SYS_setitimer, libc::ITIMER_REAL, timer.as_ptr(), 0)
 }
 
 tests! { "pi";
