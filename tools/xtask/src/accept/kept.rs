@@ -26,6 +26,8 @@ pub struct Outcome {
     pub key: u64,
     /// What came of it.
     pub verdict: Verdict,
+    /// The commit of the tree.
+    pub commit: String,
 }
 
 /// All results that there are.
@@ -85,18 +87,29 @@ impl Kept {
 }
 
 impl Outcome {
+    /// Whether the program was not right.
+    pub fn is_wrong(&self) -> bool {
+        matches!(self.verdict, Verdict::Wrong(_))
+    }
+
     fn to_line(&self) -> String {
         let (word, rest) = match &self.verdict {
             Verdict::Right(seconds) => ("right", format!("{seconds:.1}")),
             Verdict::Wrong(why) => ("wrong", why.replace(['\t', '\n'], " ")),
         };
-        let (program, system, key) = (&self.program, &self.system, self.key);
-        format!("{program}\t{system}\t{key:016x}\t{word}\t{rest}")
+        let Outcome {
+            program,
+            system,
+            key,
+            commit,
+            ..
+        } = self;
+        format!("{program}\t{system}\t{key:016x}\t{commit}\t{word}\t{rest}")
     }
 
     fn from_line(line: &str) -> Option<Outcome> {
         let words: Vec<&str> = line.split('\t').collect();
-        let [program, system, key, word, rest] = words[..] else {
+        let [program, system, key, commit, word, rest] = words[..] else {
             return None;
         };
         let verdict = match word {
@@ -109,6 +122,7 @@ impl Outcome {
             system: system.to_owned(),
             key: u64::from_str_radix(key, 16).ok()?,
             verdict,
+            commit: commit.to_owned(),
         })
     }
 }
@@ -123,6 +137,7 @@ mod tests {
             system: "linux".into(),
             key,
             verdict,
+            commit: "0123abcd".into(),
         }
     }
 
@@ -132,7 +147,7 @@ mod tests {
             let one = outcome(7, verdict);
             assert_eq!(Outcome::from_line(&one.to_line()), Some(one));
         }
-        assert_eq!(Outcome::from_line("redis\tlinux\tx\tright\t1"), None);
+        assert_eq!(Outcome::from_line("redis\tlinux\tx\tc\tright\t1"), None);
         assert_eq!(Outcome::from_line("half a line"), None);
     }
 

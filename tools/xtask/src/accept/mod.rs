@@ -1,8 +1,8 @@
 //! `make accept`: the programs of the jobs that Pantala is for, on Pantala and on Linux, in the same machine and image.
 //!
 //! Guarantee: each program is run once on each kernel that is asked for, and its own results are checked; a result that was
-//! right is kept until kernel, image, machine or test change, so a run that was cut off goes on where it was. The table goes to
-//! `doc/accept.md` when every program has a result on both kernels. The status is 0 only if all that are right on Linux are right
+//! right is kept until kernel, image, machine or test change, so a run that was cut off goes on where it was. The last results go to
+//! `doc/accept.md`, each with the commit that it is of. The status is 0 only if all that are right on Linux are right
 //! on Pantala.
 //!
 //! A program is a boot test of `tests/accept`: see `doc/testing.md`.
@@ -21,6 +21,7 @@ use machine::{build, image, qemu, tools};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A kernel that programs run on.
 struct System {
@@ -37,6 +38,7 @@ struct System {
 struct Lab {
     dir: PathBuf,
     cpu: String,
+    commit: String,
     systems: Vec<System>,
 }
 
@@ -61,10 +63,8 @@ pub fn run(asked: &Accept) -> Result<u8> {
     drop(step);
     let table = table::of(&all, &kept, &titles(&lab));
     println!("{}", table.text());
-    if table.is_whole() {
-        let page = tools::root().join("doc/accept.md");
-        fs::write(&page, table.page()?).context("cannot write doc/accept.md")?;
-    }
+    let page = tools::root().join("doc/accept.md");
+    fs::write(&page, table.page()).context("cannot write doc/accept.md")?;
     Ok(u8::from(table.is_worse(&chosen)))
 }
 
@@ -101,8 +101,23 @@ fn lab(asked: &Accept) -> Result<Lab> {
     Ok(Lab {
         dir,
         cpu: linux::processor(&asked.kernels.linux, qemu::version()?),
+        commit: commit()?,
         systems,
     })
+}
+
+/// The tree's commit, with a mark if the tree differs from it.
+fn commit() -> Result<String> {
+    let mut git = Command::new("git");
+    let asked = [
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=8",
+        "--exclude=*",
+    ];
+    let told = tools::output(git.current_dir(tools::root()).args(asked), "git describe")?;
+    Ok(told.trim().to_owned())
 }
 
 /// Results of a program on each kernel that lacks one.
@@ -141,6 +156,7 @@ fn outcomes(lab: &Lab, spec: &Spec, kept: &Kept, step: &Step) -> Result<Vec<Outc
             system: system.name.to_owned(),
             key,
             verdict,
+            commit: lab.commit.clone(),
         });
     }
     Ok(outcomes)
