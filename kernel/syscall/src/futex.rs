@@ -26,7 +26,7 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_set_tid_address, set_tid_address),
 ];
 
-/// What [`futex`] leaves to a call with the full register frame: only that can begin again after a handler.
+/// What [`futex()`] leaves to a call with the full register frame: only that can begin again after a handler.
 pub const FULL_FRAME: &[(u32, Handler)] = &[(nr::__NR_futex, sleep_for_lock)];
 
 const PRIVATE: u32 = nr::FUTEX_PRIVATE_FLAG;
