@@ -94,6 +94,8 @@ pub fn set(file: &File, fd: i32, files: u64, arg: u32) -> Result<()> {
     let owner = owner::make(file)?;
     owner.default_to_caller();
     mem::admit().map_err(|_| FsError::NoMemory)?;
+    // One that has ended makes room, so that the directory's end or a single event leaves none for each call.
+    end(&owner.marks, |mark| mark.files == files && mark.has_ended());
     let mut marks = owner.marks.lock();
     let own = marks.iter().find(|mark| mark.files == files);
     if !own.is_some_and(|mark| mark.add(fd, events(arg))) {
@@ -133,6 +135,10 @@ impl Mark {
     /// Whether it was made by a call in that table.
     pub(crate) fn is_of(&self, files: u64) -> bool {
         self.files == files
+    }
+
+    fn has_ended(&self) -> bool {
+        self.wanted.load(Relaxed) & DEAD != 0
     }
 
     /// Adds events, for a call by `fd`; false if the mark has ended.

@@ -13,6 +13,7 @@ use task::thread::{NewThread, Thread, flag as thread_flag};
 use task::wait::Waiter;
 
 use super::account::ThreadCharge;
+use super::futex;
 use super::group::Joined;
 use super::ids::{self, Id};
 use super::oom;
@@ -442,6 +443,8 @@ fn publish(
     }
     ids::publish_process(process);
     if !join_parents_group(process, signal) {
+        // A lock's word may have named its tid.
+        futex::pi::disown(new);
         task::ids::withdraw(new);
         ids::withdraw_process(process);
         // Another thread may have found the child meanwhile, and wait for it.

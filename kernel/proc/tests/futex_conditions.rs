@@ -103,6 +103,24 @@ fn a_requeue_that_does_not_fit_moves_none() {
     });
 }
 
+/// A waiter of the lock leaves, and a thread that waits there as for a condition would be on the list of its owner.
+#[test]
+fn a_lock_with_waiters_is_no_condition() {
+    with_memory(2, || {
+        assert_eq!(lock(A), Ok(()));
+        let tid = thread(|| {
+            assert_eq!(lock(A), Ok(()));
+            assert_eq!(unlock(A), Ok(()));
+        });
+        until_asleep(tid);
+        let word = load(A).unwrap();
+        let end = pi::wait_requeue(A, word, B, false, Deadline::At(0));
+        assert_eq!(end, Err(FutexError::Invalid));
+        assert_eq!(unlock(A), Ok(()));
+        join(tid);
+    });
+}
+
 #[test]
 fn a_wait_for_a_condition_looks_at_its_arguments() {
     with_memory(1, || {

@@ -4,8 +4,8 @@
 //! Only where the owner ends does the heir write the word, which its owner may have lost; no other thread takes the lock meanwhile, unless it
 //! has a higher priority. A wait that fails leaves nothing behind.
 //!
-//! Files: [`queue`] has the waiters, [`donation`] their priorities, [`chain`] walks from owner to owner, [`claim`] is what one hold of a bucket's
-//! lock does, [`condition`] moves waiters of conditions.
+//! Files: `queue` has the waiters, `donation` their priorities, `chain` walks from owner to owner, `claim` is what one hold of a bucket's
+//! lock does, `condition` moves waiters of conditions.
 
 mod chain;
 mod claim;
@@ -20,6 +20,7 @@ use hal::uaccess::{UserPtr, UserRange};
 use hal::user;
 use mem::FutexWord;
 use task::current::{Current, current};
+use task::idlist::IdList;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
 use task::thread::Thread;
 use task::wait::{Threads, Waiter};
@@ -175,7 +176,8 @@ fn look(addr: u64, waiter: Option<&Waiter>) -> Option<Result<(), FutexError>> {
         match claim::inherit(&pin, &mut b, slot, addr) {
             Claim::Done(w) => {
                 release(b);
-                drop(w);
+                // It may have the last reference to the object of the word.
+                drop((pin, w));
                 return Some(Ok(()));
             }
             Claim::Not => {
@@ -325,7 +327,7 @@ fn grow(i: usize) -> Result<(), FutexError> {
 /// The locks that `me`, which ends or calls execve, owns and others wait for have no owner from here on; the first waiter of each is woken to take it. `me`
 /// takes no more until [`reopen`]. After the words that it has in its robust list have been marked: a thread that finds `me` gone looks at the
 /// word again.
-pub fn disown(me: &Current) {
+pub fn disown(me: &Thread) {
     let held = &me.user().held.list;
     held.lock().closed = true;
     loop {
@@ -337,7 +339,8 @@ pub fn disown(me: &Current) {
         };
         let Some(t) = ids::thread(&pin, first) else {
             debug_assert!(false, "thread {first} waits and is gone");
-            return;
+            held.lock().waiters = IdList::default();
+            continue;
         };
         let (mut b, slot) = lock_at(&t.user().futex_place);
         claim::orphan(&pin, &mut b, slot, (first, me.tid()));

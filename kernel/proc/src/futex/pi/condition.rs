@@ -30,7 +30,7 @@ struct Waiting {
 ///
 /// # Errors
 /// The caller does not own the lock. `Changed`: the word has another value, or a signal has come after the caller was moved. `Signal`: before. `Invalid`: both
-/// words are one, or one is not aligned. `Fault`, `Timeout`, `NoMemory`.
+/// words are one, one is not aligned, or the word at `addr` is a lock for which threads wait. `Fault`, `Timeout`, `NoMemory`.
 pub fn wait_requeue(
     addr: u64,
     value: u32,
@@ -93,6 +93,8 @@ impl Waiting {
                 }
                 Ok(now) if now != self.value => Some(FutexError::Changed),
                 Ok(_) if word.key == target.key => Some(FutexError::Invalid),
+                // The word is a lock: its waiters are on the list of its owner.
+                Ok(_) if b.pi.owner(&word.key).is_some() => Some(FutexError::Invalid),
                 Ok(_) => None,
             };
             if let Some(why) = refused {
@@ -282,7 +284,8 @@ impl Requeue {
         };
         let at = &t.user().futex_place;
         let arrival = both.from().pi.waiter(slot).map(|(_, rank)| rank.arrival);
-        let (Some(mut w), Some(arrival)) = (both.from().pi.remove(slot), arrival) else {
+        let (Some(mut w), Some(arrival)) = (claim::remove(&pin, both.from(), slot).0, arrival)
+        else {
             both.unlock();
             return Ok(Moved::Again);
         };

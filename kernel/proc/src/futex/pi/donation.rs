@@ -47,12 +47,14 @@ pub fn exchange(
     if old.is_none() && held.closed {
         return Err(Gone);
     }
-    if old != new {
-        if let Some(old) = old {
-            held.waiters.remove(pin, old);
-        }
-        if let Some(new) = new {
-            held.waiters.push_back(pin, new);
+    if let Some(old) = old {
+        held.waiters.remove(pin, old);
+    }
+    if let Some(new) = new {
+        held.waiters.push_back(pin, new);
+        // Those that have something to lend are looked at, however many others wait for the owner.
+        if ids::thread(pin, new).is_some_and(|t| priority_of(t) > 0) {
+            held.waiters.make_first(new);
         }
     }
     // One that ends keeps what it has been lent until it has given all locks away.
