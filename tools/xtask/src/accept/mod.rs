@@ -181,7 +181,10 @@ fn seconds(console: &str) -> f64 {
         let (_, rest) = line.split_once(": right (")?;
         rest.split_once(" s)")?.0.parse::<f64>().ok()
     };
-    console.lines().filter_map(took).sum()
+    console
+        .lines()
+        .filter_map(took)
+        .fold(0.0, |all, one| all + one)
 }
 
 fn line(spec: &Spec, system: &System, verdict: &Verdict, log: &Path) -> String {
