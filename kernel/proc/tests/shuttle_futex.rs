@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use models::{Body, Model, at_random, everywhere};
 use proc::futex::{self, ANY, FutexError};
-use programs::{MEMORY, store, take_memory};
+use programs::{MEMORY, store, take_word};
 use support::{exited, nap};
 use task::park::Deadline;
 
@@ -63,13 +63,8 @@ impl Seen {
 
     fn model(&self, threads: Vec<Body>, check: fn(u32, u32, u32)) -> Model {
         let seen = self.clone();
-        let begin = || {
-            take_memory();
-            // Present: no schedule is spent on the first touch.
-            store(A, 0);
-        };
         Model {
-            begin: Arc::new(begin),
+            begin: Arc::new(take_word),
             threads,
             check: Box::new(move |status| {
                 assert_eq!(status, exited(0));

@@ -14,7 +14,7 @@ use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use models::{Body, Model, at_random, everywhere};
 use proc::futex::{FutexError, pi};
 use proc::{UserThreadExt, exit};
-use programs::{MEMORY, load, store, store_long, take_memory};
+use programs::{MEMORY, load, store, store_long, take_word};
 use support::exited;
 use task::current::current;
 use task::park::Deadline;
@@ -87,13 +87,8 @@ impl Seen {
 
     fn model(&self, threads: Vec<Body>, check: impl FnOnce(&Seen) + Send + 'static) -> Model {
         let seen = self.clone();
-        let begin = || {
-            take_memory();
-            // Present: no schedule is spent on the first touch.
-            store(A, 0);
-        };
         Model {
-            begin: Arc::new(begin),
+            begin: Arc::new(take_word),
             threads,
             check: Box::new(move |status| {
                 assert_eq!(status, exited(0));
