@@ -29,8 +29,8 @@ impl<M: Machine> Attempt<'_, M> {
         let object = found.object;
         let writable = found.depth == 0 && object.is_anon() && self.front_writable(true);
         // Indexes of shared memory rise with the addresses.
-        debug_assert!(!self.chain.layers()[found.depth].relation().is_down());
-        let first = self.chain.layers()[found.depth].index(start);
+        debug_assert!(!self.layers[found.depth].relation().is_down());
+        let first = self.layers[found.depth].index(start);
         let index = |n: usize| first.wrapping_add(n as u32);
         let va = |n: usize| start + (n * PAGE_SIZE) as u64;
         let (mut run, mut run_at): (&[Slot], usize) = (&[], 0);

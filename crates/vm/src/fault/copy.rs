@@ -46,7 +46,7 @@ impl<M: Machine> Attempt<'_, M> {
         };
         match step {
             Step::Done
-                if self.chain.layers().len() > self.vm.tuning.fault_depth
+                if self.layers.len() > self.vm.tuning.fault_depth
                     && self.entry.may_fold(self.vm, self.state) =>
             {
                 Step::Slow(Slow::Collapse)
@@ -88,7 +88,7 @@ impl<M: Machine> Attempt<'_, M> {
 
     /// Whether only this space can see the layer at `depth`. That holds until a fork, which makes the check fail.
     fn is_own(&self, depth: usize) -> bool {
-        let layer = &self.chain.layers()[depth];
+        let layer = &self.layers[depth];
         if self.chain.knows_own(depth, self.state.bits()) {
             return true;
         }

@@ -34,7 +34,7 @@ impl<M: Machine> Attempt<'_, M> {
         let writable = shared && self.entry.prot().contains(Prot::WRITE);
         let leaf = Pte::unmanaged(frame, self.prot(writable)).with(frames.cache.bits());
         // The frame never leaves its object, so only the entry's state and the layers above can change.
-        let depth = self.chain.layers().len() - 1;
+        let depth = self.layers.len() - 1;
         self.enter_leaf(leaf, || self.check(depth))
     }
 }

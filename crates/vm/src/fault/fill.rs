@@ -10,7 +10,7 @@ impl<M: Machine> Attempt<'_, M> {
     /// No layer has a page, and there are several layers or the only one is a file.
     #[inline(never)]
     pub(super) fn fill_layers(&self, front: EmptySlot<'_>) -> Step {
-        let layers = self.chain.layers();
+        let layers = self.layers;
         let last = layers.len() - 1;
         let Some(bottom) = layers[last].object(self.pin) else {
             return Step::Again;
@@ -60,7 +60,7 @@ impl<M: Machine> Attempt<'_, M> {
     /// No layer has a page: inserts a new one of zeroes in the front layer of anonymous memory.
     #[inline(always)]
     pub(super) fn fill(&self, front: EmptySlot<'_>) -> Step {
-        if self.chain.layers().len() > 1 {
+        if self.layers.len() > 1 {
             return self.fill_layers(front);
         }
         self.fill_at(front, 0, true)

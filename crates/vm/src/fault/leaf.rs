@@ -76,8 +76,8 @@ impl<M: Machine> Attempt<'_, M> {
         if self.state.is_dead() || self.state.needs_copy() {
             return Step::Again;
         }
-        self.chain = chain;
-        let layers = self.chain.layers();
+        (self.chain, self.layers) = (chain, chain.layers());
+        let layers = self.layers;
         let Some(object) = layers[0].object(self.pin) else {
             return Step::Again;
         };
@@ -103,7 +103,7 @@ impl<M: Machine> Attempt<'_, M> {
             // Not in models, whose runs are shorter.
             && RUN_FRAMES as usize == ENTRIES
             && self.vm.tuning.fill_leaves
-            && self.chain.layers().len() == 1
+            && self.layers.len() == 1
             && self.front_writable(object.is_anon())
             && !self.entry.prot().contains(Prot::EXEC)
             && self.wants_superpage(object, index)
@@ -115,7 +115,7 @@ impl<M: Machine> Attempt<'_, M> {
     /// Inserts the zeroed pages of a run into the front layer, and maps them by a leaf. Returns whether it did: else the run is
     /// free again.
     fn put_leaf(&self, run: Pfn) -> bool {
-        let front = &self.chain.layers()[0];
+        let front = &self.layers[0];
         let index = front.index(self.va);
         let flags = Flags::MAPPED | Flags::WRITEABLE | Flags::DIRTY;
         let object = front.object(self.pin);

@@ -30,6 +30,7 @@ mod special;
 mod superpage;
 
 use ksync::CpuPin;
+use rust_alloc::sync::Arc;
 
 pub(crate) use self::superpage::{BLOCK_BYTES, has_block, wants};
 use crate::alloc::NoMemory;
@@ -117,6 +118,8 @@ struct Attempt<'a, M: Machine> {
     /// The entry's state, read before anything else of the entry.
     state: EntryState,
     chain: &'a Chain,
+    /// The chain's.
+    layers: &'a [Arc<Backing>],
     va: u64,
     write: bool,
 }
@@ -251,6 +254,7 @@ impl Space {
             entry,
             state,
             chain,
+            layers: chain.layers(),
             va,
             write,
         })
@@ -262,7 +266,7 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(always)]
     fn serve(&self) -> Step {
         let mut front = None;
-        for (depth, layer) in self.chain.layers().iter().enumerate() {
+        for (depth, layer) in self.layers.iter().enumerate() {
             let Some(object) = layer.object(self.pin) else {
                 return Step::Again;
             };
@@ -361,7 +365,7 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(always)]
     fn empty_above(&self, va: u64, depth: usize) -> bool {
         depth == 0
-            || self.chain.layers()[..depth]
+            || self.layers[..depth]
                 .iter()
                 .all(|layer| self.is_empty_at(layer, va))
     }
@@ -370,8 +374,7 @@ impl<M: Machine> Attempt<'_, M> {
     /// limit, and then takes this lock, when it looks for copies.
     #[inline(always)]
     fn check_found(&self, depth: usize) -> bool {
-        self.entry.state() == self.state
-            && (self.chain.layers().len() == 1 || self.is_visible(depth))
+        self.entry.state() == self.state && (self.layers.len() == 1 || self.is_visible(depth))
     }
 
     /// Whether the page of the layer at `depth` is what the chain shows: no layer above has one, and a file below reaches so far.
@@ -384,14 +387,13 @@ impl<M: Machine> Attempt<'_, M> {
     /// taken away is asked separately.
     #[inline(always)]
     fn is_visible_below_front(&self, depth: usize) -> bool {
-        self.chain.layers().len() == 2
-            || self.empty_between(depth) && self.is_reached(self.va, depth)
+        self.layers.len() == 2 || self.empty_between(depth) && self.is_reached(self.va, depth)
     }
 
     /// Whether the file below the layer at `depth`, if there is one, reaches as far as `va`.
     #[inline(always)]
     fn is_reached(&self, va: u64, depth: usize) -> bool {
-        depth + 1 == self.chain.layers().len() || !self.chain.is_cut_off(self.pin, va)
+        depth + 1 == self.layers.len() || !self.chain.is_cut_off(self.pin, va)
     }
 
     /// Whether no layer between the front one and that at `depth` has a page here. Asked when the front layer has one: folding may
@@ -399,7 +401,7 @@ impl<M: Machine> Attempt<'_, M> {
     #[inline(always)]
     fn empty_between(&self, depth: usize) -> bool {
         depth <= 1
-            || self.chain.layers()[1..depth]
+            || self.layers[1..depth]
                 .iter()
                 .all(|layer| self.is_empty_at(layer, self.va))
     }
@@ -407,7 +409,7 @@ impl<M: Machine> Attempt<'_, M> {
     /// Whether no layer except `except` has a page here.
     #[inline(never)]
     fn empty_but(&self, except: usize) -> bool {
-        let mut layers = self.chain.layers().iter().enumerate();
+        let mut layers = self.layers.iter().enumerate();
         layers.all(|(depth, layer)| depth == except || self.is_empty_at(layer, self.va))
     }
 

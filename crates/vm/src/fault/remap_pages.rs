@@ -53,6 +53,7 @@ impl Space {
         to: u64,
     ) -> Option<usize> {
         let entry = self.find(pin, to)?;
+        let chain = entry.chain(pin)?;
         let attempt = Attempt {
             space: self,
             vm,
@@ -60,7 +61,8 @@ impl Space {
             ticket,
             state: entry.state(),
             entry,
-            chain: entry.chain(pin)?,
+            chain,
+            layers: chain.layers(),
             va: to,
             write: false,
         };
@@ -68,7 +70,7 @@ impl Space {
         debug_assert!(!attempt.state.is_dead() && allows(entry.prot(), Access::Read));
         let reach = ((to | (TABLE_BYTES - 1)) + 1).min(entry.end());
         let pages = run.pages.min(((reach - to) / PAGE_SIZE as u64) as usize);
-        for depth in 0..attempt.chain.layers().len() {
+        for depth in 0..attempt.layers.len() {
             attempt.remap_layer(depth, pages, run.bits).ok()?;
         }
         Some(pages)
@@ -78,7 +80,7 @@ impl Space {
 impl<M: Machine> Attempt<'_, M> {
     /// Enters those of the next `pages` pages whose bit is set, that the layer has, and no layer above.
     fn remap_layer(&self, depth: usize, pages: usize, bits: u32) -> Result<(), EnterError> {
-        let layers = self.chain.layers();
+        let layers = self.layers;
         let layer = &layers[depth];
         let Some(object) = layer.object(self.pin) else {
             return Ok(());

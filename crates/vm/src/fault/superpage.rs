@@ -83,7 +83,7 @@ impl<M: Machine> Attempt<'_, M> {
         zero_frame(&self.vm.machine, pfn);
         self.vm.stats.get(self.pin).zero_fill.add(1);
         let step = self.put(empty, (pfn, writable), 0, || {
-            self.chain.layers().len() == 1 || self.empty_but(0)
+            self.layers.len() == 1 || self.empty_but(0)
         });
         self.promoted_if(whole, step)
     }
@@ -122,7 +122,7 @@ impl<M: Machine> Attempt<'_, M> {
         let base = self.va & !(BLOCK_BYTES - 1);
         let within = self.va - base;
         let in_order = u64::from(index % RUN_FRAMES) * PAGE_SIZE as u64 == within;
-        let front = &self.chain.layers()[0];
+        let front = &self.layers[0];
         in_order
             && !front.relation().is_down()
             && base >= self.entry.start()
