@@ -392,8 +392,18 @@ pub fn tsc() -> u64 {
 /// # Errors
 /// The kernel's errno, EINVAL for a CPU that does not exist.
 pub fn tie_to_cpu(cpu: usize) -> Result<(), Errno> {
+    tie_to_cpus(&[cpu])
+}
+
+/// Lets the calling thread run on some CPUs alone.
+///
+/// # Errors
+/// The kernel's errno, EINVAL where none of them exists.
+pub fn tie_to_cpus(cpus: &[usize]) -> Result<(), Errno> {
     let mut set = [0u64; 16];
-    set[cpu / 64] |= 1 << (cpu % 64);
+    for cpu in cpus {
+        set[cpu / 64] |= 1 << (cpu % 64);
+    }
     call(
         libc::SYS_sched_setaffinity,
         &[0, size_of_val(&set) as u64, set.as_ptr() as u64],

@@ -8,7 +8,6 @@ use crate::samples::Metric;
 use crate::sections::{Section, cell, met, ratio, sections};
 use crate::settings::Settings;
 use crate::svg::{self, Panel, Row};
-use crate::targets;
 use maud::html;
 use report::{Column, Medium, Part, Report, Style, Table, Text};
 
@@ -88,7 +87,7 @@ fn throughput(report: &mut Report, figures: &Figures) {
 }
 
 /// A section: bars, and the table.
-fn part(report: &mut Report, figures: &Figures, section: &Section) {
+pub fn part(report: &mut Report, figures: &Figures, section: &Section) {
     let cases = figures.cases(section.metric);
     report.add(
         Medium::Both,
@@ -104,14 +103,14 @@ fn part(report: &mut Report, figures: &Figures, section: &Section) {
             values: ["pantala", "linux"]
                 .map(|system| figure(case, system).cloned())
                 .into(),
-            target: targets::must(case, section.metric),
+            target: met(figures, section, case).map(|(must, _)| must),
         };
         let rows: Vec<Row> = cases.iter().map(row).collect();
         report.add(Medium::Page, svg::bars(&rows, svg::SYSTEMS));
     }
     let promised = cases
         .iter()
-        .any(|case| targets::must(case, section.metric).is_some());
+        .any(|case| met(figures, section, case).is_some());
     let mut columns = vec![
         Column::left("case"),
         Column::right("Pantala"),

@@ -4,14 +4,14 @@ use crate::names::{Line, Names};
 use crate::symbols::Symbols;
 use anyhow::{Context, Result};
 use coherence::record::Record;
-use machine::console::{self, Times};
+use machine::console::{self, Moment};
 use machine::options::{Accel, Machine};
 use machine::qemu::{self, Serial};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A kernel to measure.
 pub struct Guest {
@@ -136,8 +136,19 @@ pub struct Boot {
     pub timed_out: bool,
     /// The whole console.
     pub console: String,
+    /// What the work of a job took, if there was one and it came to its end.
+    pub work: Option<Work>,
     /// How many times faster than the host's the guest's clock was while the benchmark ran; 1 if that is not known.
     pub clock: f64,
+}
+
+/// What work took, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// By the host's clock.
+    pub elapsed: f64,
+    /// Of the host's processors.
+    pub processor: f64,
 }
 
 fn machine(cpus: u32, kind: Kind, lab: &Lab) -> Machine {
@@ -316,6 +327,7 @@ impl Lab {
             },
             failed,
             timed_out,
+            work: work(&console, &times),
             clock: clock(&console, &times),
             console,
         })
@@ -361,16 +373,30 @@ fn read_records(file: &Path) -> Result<Vec<Record>> {
         .collect()
 }
 
+/// What lay between the lines that say that work begins and ends.
+fn work(console: &str, times: &[Moment]) -> Option<Work> {
+    let at = |line: &str| moment(console.find(line)?, times);
+    let (begin, end) = (at("vmbench: work begins")?, at("vmbench: work ends")?);
+    Some(Work {
+        elapsed: end.at.duration_since(begin.at).as_secs_f64(),
+        processor: end.processor.saturating_sub(begin.processor).as_secs_f64(),
+    })
+}
+
+/// When the text at `at` in the console came.
+fn moment(at: usize, times: &[Moment]) -> Option<&Moment> {
+    times.get(times.partition_point(|moment| moment.len <= at))
+}
+
 /// How many times faster than the host's the guest's clock ran between the first and the last time that it told.
-fn clock(console: &str, times: &Times) -> f64 {
+fn clock(console: &str, times: &[Moment]) -> f64 {
     let told = console
         .match_indices("vmbench: clock ")
         .filter_map(|(at, words)| {
             let digits = console[at + words.len()..].split_whitespace().next()?;
-            let after = times.partition_point(|(len, _)| *len <= at);
-            Some((digits.parse::<f64>().ok()?, times.get(after)?.1))
+            Some((digits.parse::<f64>().ok()?, moment(at, times)?.at))
         });
-    let told: Vec<(f64, Instant)> = told.collect();
+    let told: Vec<_> = told.collect();
     let (Some(first), Some(last)) = (told.first(), told.last()) else {
         return 1.0;
     };
@@ -387,6 +413,7 @@ fn clock(console: &str, times: &Times) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn a_death_is_told_by_its_first_cause() {
@@ -396,13 +423,35 @@ mod tests {
         assert_eq!(last_words(""), "nothing was said");
     }
 
+    /// The console had so many bytes after so many seconds, of which the machine had used half.
+    fn moments(came: &[(usize, u64)]) -> Vec<Moment> {
+        let began = Instant::now();
+        let moment = |&(len, seconds)| Moment {
+            len,
+            at: began + Duration::from_secs(seconds),
+            processor: Duration::from_millis(500 * seconds),
+        };
+        came.iter().map(moment).collect()
+    }
+
     #[test]
     fn a_guest_whose_clock_runs_fast_is_found_out() {
         let console = "boot\nvmbench: clock 1000000000\ncase\nvmbench: clock 9000000000\n";
-        let began = Instant::now();
-        let second = |n| began + Duration::from_secs(n);
-        let times = vec![(4, second(1)), (31, second(2)), (console.len(), second(6))];
+        let times = moments(&[(4, 1), (31, 2), (console.len(), 6)]);
         assert_eq!(clock(console, &times), 2.0);
         assert_eq!(clock("nothing", &times), 1.0);
+    }
+
+    #[test]
+    fn work_is_timed_from_its_first_line_to_its_last() {
+        let console = "boot\nvmbench: work begins\nmade\nvmbench: work ends\nmore\n";
+        let end = console.find("more").unwrap();
+        let times = moments(&[(5, 1), (26, 3), (31, 9), (end, 13), (console.len(), 20)]);
+        let took = Work {
+            elapsed: 10.0,
+            processor: 5.0,
+        };
+        assert_eq!(work(console, &times), Some(took));
+        assert_eq!(work("vmbench: work begins\n", &times), None);
     }
 }

@@ -1,7 +1,7 @@
 //! What boots need: kernels, image, plugin, and the benchmark's own account of its cases.
 
 use crate::guest::{Guest, Lab};
-use crate::{job, linux, names, symbols};
+use crate::{linux, lua, names, symbols};
 use anyhow::{Context, Result};
 use machine::options::{self, Kernels, Profile, Rmap, System};
 use machine::progress::step;
@@ -54,7 +54,7 @@ fn add_linux(lab: &mut Lab, asked: &Kernels) {
 
 /// The image in which a program is built; where it cannot be had, say for want of a network, the other figures are better than none.
 pub fn add_builds(lab: &mut Lab, asked: &options::Image) {
-    match job::image(asked, &lab.dir) {
+    match lua::image(asked, &lab.dir) {
         Ok(image) => lab.builds = Some(image),
         Err(error) => lab.missing.push(format!("no program to build: {error:#}")),
     }

@@ -1,6 +1,6 @@
 //! Measures Pantala, beside Linux or alone: `make bench`, `rivals`, `commute`, `pcm` and `c2c`.
 //!
-//! [`measure`] compares what operations cost, [`rivals`] what they cost on each reverse map, [`commute`] counts those that are in
+//! [`measure`] compares what operations cost, and [`jobs`] whole programs' work, [`rivals`] what they cost on each reverse map, [`commute`] counts those that are in
 //! each other's way, [`pcm`] tells whose memory CPUs use, [`c2c`] what moves between them. All of them boot machines under the
 //! plugin of `tools/coherence`.
 
@@ -11,9 +11,10 @@ mod figures;
 mod findings;
 mod guest;
 mod hubs;
-mod job;
+mod jobs;
 mod lab;
 mod linux;
+mod lua;
 mod measure;
 mod names;
 mod observe;

@@ -8,7 +8,7 @@
 use crate::figures::Figures;
 use crate::plan;
 use crate::settings::{Settings, What};
-use crate::{findings, lab, samples};
+use crate::{findings, jobs, lab, samples};
 use anyhow::Result;
 use machine::options;
 
@@ -17,6 +17,9 @@ use machine::options;
 /// # Errors
 /// Something cannot be built, or no boot gave any figure.
 pub fn run(asked: &options::Bench) -> Result<u8> {
+    if asked.kinds.iter().any(|kind| jobs::is_kind(kind)) {
+        return jobs::run(asked);
+    }
     let settings = Settings::of(asked, What::Kernels);
     let base = asked.base.as_deref().map(samples::read).transpose()?;
     let lab = lab::of(&asked.system, &asked.kernels, "bench")?;

@@ -24,7 +24,7 @@ pub fn boot(asked: &Run, kernel: &Path, cmd: &str, more: &str) -> Result<(Option
     let initrd = image::make(&asked.setup.system.image)?;
     let plugin = lab::plugin()?;
     let records = tools::build_dir()?.join("observed.jsonl");
-    let append = qemu::append(Some(cmd), &asked.setup.system.kernel.append);
+    let append = qemu::append(Some(cmd), &asked.setup.options());
     let machine = Machine {
         accel: Some(Accel::Tcg),
         ..asked.setup.machine.clone()

@@ -132,7 +132,7 @@ pub fn carry_out(lab: &Lab, settings: &Settings) -> Result<Outcome> {
             outcome.heat(&step, &lines, &records);
         }
     }
-    let limit = Duration::from_secs(if settings.quick { 600 } else { 1800 });
+    let limit = Duration::from_secs(settings.limit());
     let weight =
         |step: &Step| pace::weight(step.guest.system, step.kind, step.cpus, settings.quick);
     let pace = Arc::new(Mutex::new(Pace::new(steps.iter().map(weight).collect())));

@@ -1,6 +1,6 @@
 //! What was measured, one value at a time: the raw data of a report, kept as JSON lines.
 
-use crate::guest::{Boot, Kind};
+use crate::guest::{Boot, Kind, Work};
 use crate::names::Line;
 use crate::symbols::TIMER;
 use anyhow::{Context, Result};
@@ -16,6 +16,8 @@ use std::path::Path;
 pub enum Metric {
     /// Kernel instructions an operation, iterations of string instructions left out.
     Instructions,
+    /// Instructions of programs.
+    UserInstructions,
     /// Lines that kernel instructions other than clears and copies moved, an operation, timer ticks subtracted.
     Moves,
     /// The same with ticks.
@@ -32,6 +34,10 @@ pub enum Metric {
     Ticks,
     /// Operations a second.
     Rate,
+    /// Seconds of the host's clock that the work took.
+    Elapsed,
+    /// Processor time that the machine took of the host for the work, in seconds.
+    HostSeconds,
     /// Kernel instructions of the hubs, an operation.
     HubInstructions,
     /// Bytes a process.
@@ -67,7 +73,8 @@ impl Sample {
                 Kind::Scarce
             }
             (Metric::Instructions | Metric::Cleared, _) if self.case == BUILD => Kind::Build,
-            (Metric::Rate, _) => Kind::Rate,
+            (Metric::Rate | Metric::Elapsed | Metric::HostSeconds, _) => Kind::Rate,
+            (Metric::UserInstructions, _) => Kind::Count,
             (Metric::MappingBytes, _) => Kind::Count,
             (Metric::HubInstructions, _) => Kind::Hubs,
             (Metric::Instructions | Metric::Bytes | Metric::Cleared, None) => Kind::Count,
@@ -87,6 +94,9 @@ pub fn boot_name(system: &str, kind: Kind, cpus: u32, run: u32) -> String {
 
 /// The case that builds a program.
 pub const BUILD: &str = "large-make";
+
+/// How the names of cases begin that are whole jobs.
+pub const JOB: &str = "job-";
 
 /// How the names of cases end that ran where entries were scarce.
 const SCARCE: &str = "-scarce";
@@ -124,7 +134,11 @@ pub fn of(boot: &Boot, system: &str, kind: Kind, cpus: u32, run: u32) -> Vec<Sam
     let tick = tick.map_or(Tick::default(), |(counts, ns)| Tick::of(counts, ns));
     let mut samples = Vec::new();
     for line in &boot.lines {
-        for (metric, value) in values(boot.clock, line, phase(line), kind, &tick) {
+        let values = match line.name.starts_with(JOB) {
+            true => of_job(boot.work.as_ref(), phase(line), kind, &tick),
+            false => values(boot.clock, line, phase(line), kind, &tick),
+        };
+        for (metric, value) in values {
             samples.push(Sample {
                 system: system.into(),
                 case: format!("{}{scale}", line.name),
@@ -183,6 +197,31 @@ fn values(
         values.push((Metric::Moves, each(moves)));
     }
     values
+}
+
+/// What a boot of `kind` measures of a job.
+fn of_job(
+    work: Option<&Work>,
+    phase: Option<Phase>,
+    kind: Kind,
+    tick: &Tick,
+) -> Vec<(Metric, f64)> {
+    match (kind, work, phase) {
+        (Kind::Rate, Some(work), _) => vec![
+            (Metric::Elapsed, work.elapsed),
+            (Metric::HostSeconds, work.processor),
+        ],
+        (Kind::Count, _, Some((counts, _))) => vec![
+            (Metric::Instructions, counts.kernel as f64),
+            (Metric::UserInstructions, counts.user as f64),
+        ],
+        (Kind::Transfers, _, Some((counts, ns))) => {
+            let ticks = tick.moves(interrupts(counts).0, ns);
+            let moves = (counts.kernel_moves as f64 - ticks).max(0.0);
+            vec![(Metric::Moves, moves)]
+        }
+        _ => Vec::new(),
+    }
 }
 
 fn interrupts(counts: &Counts) -> (f64, f64) {
@@ -273,6 +312,11 @@ mod tests {
         assert_eq!(boot("cow", Metric::Cleared, 1), "linux count 1 2");
         assert_eq!(boot(BUILD, Metric::Instructions, 1), "linux build 1 2");
         assert_eq!(boot("fork", Metric::HubInstructions, 1), "linux hubs 1 2");
+        assert_eq!(boot("job-lua", Metric::Elapsed, 2), "linux rate 2 2");
+        assert_eq!(
+            boot("job-lua", Metric::UserInstructions, 1),
+            "linux count 1 2"
+        );
         let scarce = boot("cow-scarce", Metric::Instructions, 1);
         assert_eq!(scarce, "linux scarce 1 2");
     }

@@ -12,6 +12,8 @@ pub enum What {
     Kernels,
     /// Of the reverse maps, too.
     Rivals,
+    /// Of the two kernels by a whole job.
+    Jobs,
 }
 
 /// See the settings of the same names.
@@ -88,7 +90,7 @@ impl Settings {
             _ if !asked.only.is_empty() => asked.only.to_vec(),
             What::Rivals => RIVALS_CASES.map(str::to_owned).to_vec(),
             What::Kernels if quick => QUICK_CASES.map(str::to_owned).to_vec(),
-            What::Kernels => Vec::new(),
+            What::Kernels | What::Jobs => Vec::new(),
         };
         Settings {
             what,
@@ -102,10 +104,20 @@ impl Settings {
         }
     }
 
+    /// Seconds that a boot may take.
+    pub fn limit(&self) -> u64 {
+        match self.what {
+            What::Jobs => 7200,
+            _ if self.quick => 600,
+            _ => 1800,
+        }
+    }
+
     /// Numbers of CPUs at which throughput is measured.
     pub fn cpus(&self) -> &'static [u32] {
         match self.what {
             What::Rivals => &[],
+            What::Jobs => &[1, 2, 4],
             What::Kernels if self.quick => &[1, 4],
             What::Kernels => &[1, 2, 4, 8],
         }
@@ -114,7 +126,7 @@ impl Settings {
     /// Numbers of CPUs at which lines moved are counted.
     pub fn transfer_cpus(&self) -> &'static [u32] {
         match self.what {
-            What::Kernels => &[TRANSFER_CPUS],
+            What::Kernels | What::Jobs => &[TRANSFER_CPUS],
             What::Rivals => &[TRANSFER_CPUS, 2 * TRANSFER_CPUS],
         }
     }
@@ -122,7 +134,7 @@ impl Settings {
     /// Processes of the chains whose cost must not grow with their number.
     pub fn scales(&self) -> &'static [u64] {
         let chains = self.only.is_empty() || self.only.iter().any(|case| case.starts_with("chain"));
-        if self.quick || !chains || self.what == What::Rivals {
+        if self.quick || !chains || self.what != What::Kernels {
             &[]
         } else {
             &[1000, 10_000, 30_000]
@@ -153,7 +165,7 @@ impl Settings {
     fn of_rivals(&self, cases: &[&'static str]) -> Vec<&'static str> {
         let asked = |case: &&str| self.only.iter().any(|prefix| case.starts_with(&prefix[..]));
         match self.what {
-            What::Kernels => Vec::new(),
+            What::Kernels | What::Jobs => Vec::new(),
             What::Rivals => cases.iter().copied().filter(asked).collect(),
         }
     }
@@ -162,6 +174,12 @@ impl Settings {
     /// are told from it. The pause is for Linux, which drops what its console has not sent yet when a
     /// session's first process ends.
     pub fn command(&self, kind: Kind) -> String {
+        if self.what == What::Jobs {
+            let jobs = self.only.join(",");
+            return format!(
+                "vmbench --workers 1 --cases null,{jobs}; status=$?; sleep 1; exit $status"
+            );
+        }
         let scale = match kind {
             Kind::Scale(processes) => {
                 return format!(

@@ -1,6 +1,6 @@
 //! What Pantala has set itself for each case: no more than so much.
 
-use crate::samples::Metric;
+use crate::samples::{JOB, Metric};
 
 struct Target {
     case: &'static str,
@@ -67,4 +67,26 @@ pub fn must(case: &str, metric: Metric) -> Option<f64> {
         _ => NONE,
     };
     most.is_finite().then_some(most)
+}
+
+/// Jobs whose kernel instructions are those of a build.
+const BUILDS: [&str; 3] = ["job-lua", "job-configure", "job-cargo"];
+
+/// Those whose kernel instructions are those of servers and messages.
+const SERVERS: [&str; 5] = [
+    "job-hackbench",
+    "job-redis",
+    "job-nginx",
+    "job-selects",
+    "job-tpcb",
+];
+
+/// The most that `metric` of `case` may be as a share of Linux's; none where nothing is promised.
+pub fn share(case: &str, metric: Metric) -> Option<f64> {
+    match metric {
+        Metric::Elapsed if case.starts_with(JOB) => Some(1.03),
+        Metric::Instructions if BUILDS.contains(&case) => Some(0.27),
+        Metric::Instructions if SERVERS.contains(&case) => Some(0.5),
+        _ => None,
+    }
 }

@@ -9,15 +9,23 @@ use std::time::{Duration, Instant};
 /// What a machine is given to end by itself once it has been asked to.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// How far the console was by when: its length in bytes, and the time.
-pub type Times = Vec<(usize, Instant)>;
+/// How far the console was by when.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// Its length in bytes.
+    pub len: usize,
+    /// The time.
+    pub at: Instant,
+    /// The processor time that QEMU had used, as far as the host tells: to a hundredth of a second.
+    pub processor: Duration,
+}
 
 /// How a machine ended.
 pub struct Ended {
     /// Everything that it printed, QEMU's complaints at the end if they are a pipe.
     pub console: String,
     /// When.
-    pub times: Times,
+    pub times: Vec<Moment>,
     /// QEMU's exit code.
     pub code: Option<i32>,
     /// Whether it had to be ended.
@@ -33,8 +41,9 @@ pub fn watch(mut child: Child, limit: Option<Duration>, echo: bool) -> Result<En
     let out = child.stdout.take().context("QEMU's output is not a pipe")?;
     let err = child.stderr.take();
     let (done, ended) = mpsc::channel();
+    let pid = child.id();
     let reader = std::thread::spawn(move || {
-        let (mut console, times) = read(out, echo);
+        let (mut console, times) = read(out, pid, echo);
         if let Some(mut err) = err {
             let _ = err.read_to_end(&mut console);
         }
@@ -61,12 +70,16 @@ pub fn watch(mut child: Child, limit: Option<Duration>, echo: bool) -> Result<En
     })
 }
 
-fn read(mut out: ChildStdout, echo: bool) -> (Vec<u8>, Times) {
+fn read(mut out: ChildStdout, pid: u32, echo: bool) -> (Vec<u8>, Vec<Moment>) {
     let (mut console, mut times) = (Vec::new(), Vec::new());
     let mut chunk = [0; 4096];
     while let Ok(len @ 1..) = out.read(&mut chunk) {
         console.extend_from_slice(&chunk[..len]);
-        times.push((console.len(), Instant::now()));
+        times.push(Moment {
+            len: console.len(),
+            at: Instant::now(),
+            processor: processor_time(pid).unwrap_or_default(),
+        });
         if echo {
             let mut terminal = std::io::stdout().lock();
             let _ = terminal
@@ -75,4 +88,30 @@ fn read(mut out: ChildStdout, echo: bool) -> (Vec<u8>, Times) {
         }
     }
     (console, times)
+}
+
+/// What a process and its threads have used of the processors.
+fn processor_time(pid: u32) -> Option<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    ticks_used(&stat).map(|ticks| Duration::from_millis(ticks * 10))
+}
+
+/// User's and system's hundredths of a second in a line of `/proc/PID/stat`. The name in parentheses may contain anything.
+fn ticks_used(stat: &str) -> Option<u64> {
+    let mut words = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || words.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 0 10 0 0 0 123 45 0 0 20 0 1 0 99";
+        assert_eq!(ticks_used(stat), Some(168));
+        assert_eq!(ticks_used("7 (a"), None);
+        assert!(processor_time(std::process::id()).is_some());
+    }
 }

@@ -28,7 +28,7 @@ pub(super) fn listed(text: &str) -> Result<Words> {
 
 /// A list of what boots of `bench` are of.
 pub(super) fn kinds(text: &str) -> Result<Words> {
-    const KINDS: [&str; 7] = [
+    const KINDS: [&str; 8] = [
         "count",
         "transfers",
         "rate",
@@ -36,6 +36,7 @@ pub(super) fn kinds(text: &str) -> Result<Words> {
         "scarce",
         "build",
         "hubs",
+        "jobs",
     ];
     chosen(text, &KINDS, |kind, known| {
         known.starts_with(kind) || kind.starts_with(known)

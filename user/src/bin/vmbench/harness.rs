@@ -154,6 +154,34 @@ impl Worker {
         sys::atomic(slot + 8).fetch_add(ops, SeqCst);
     }
 
+    /// Begins a timed phase in which this worker and its children are on all CPUs: no other worker is there.
+    ///
+    /// # Errors
+    /// The kernel refuses a change of CPU.
+    pub fn start_on_all(&mut self) -> Result<(), String> {
+        self.mark_on_all(MARKER_WORDS - 1)?;
+        self.started = sys::now_ns();
+        Ok(())
+    }
+
+    /// Ends such a phase, whose whole was one operation.
+    ///
+    /// # Errors
+    /// As for `start_on_all`.
+    pub fn stop_on_all(&mut self, phase: usize) -> Result<(), String> {
+        self.stop(phase, 1);
+        self.mark_on_all(phase as u64)
+    }
+
+    fn mark_on_all(&self, word: u64) -> Result<(), String> {
+        let refused = err("sched_setaffinity");
+        for &cpu in &self.plan.cpus {
+            sys::tie_to_cpu(cpu).map_err(&refused)?;
+            self.mark(word);
+        }
+        sys::tie_to_cpus(&self.plan.cpus).map_err(&refused)
+    }
+
     /// Records figure `which` of [`MEMORIES`]: the decrease of free memory since it was `before`, divided by
     /// `units`, which are processes or mappings. It covers all workers, so only one worker's figure counts.
     pub fn memory(&self, which: usize, before: Option<u64>, units: u64) {

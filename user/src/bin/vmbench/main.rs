@@ -5,6 +5,7 @@
 //! Mechanism: see `harness`; the numbers of repetitions are fixed, so that counting instructions is meaningful.
 
 mod harness;
+mod jobs;
 mod large;
 mod memory;
 mod pipes;
@@ -93,6 +94,7 @@ fn all_cases() -> impl Iterator<Item = (usize, &'static Case)> {
         .chain(process::CASES)
         .chain(pipes::CASES)
         .chain(large::CASES)
+        .chain(jobs::CASES)
         .enumerate()
 }
 
@@ -189,8 +191,9 @@ fn main() {
         }
     };
     let wanted = |case: &Case| {
-        let asked =
-            options.cases.is_empty() && (options.list || !case.name.starts_with(large::PREFIX));
+        let special = [large::PREFIX, jobs::PREFIX];
+        let usual = !special.iter().any(|prefix| case.name.starts_with(prefix));
+        let asked = options.cases.is_empty() && (options.list || usual);
         asked
             || options
                 .cases

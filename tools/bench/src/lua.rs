@@ -1,6 +1,6 @@
-//! The program that `large-make` builds: Lua, from Debian's source package, by Debian's gcc and make.
+//! The program that `large-make` and `job-lua` build: Lua, from Debian's source package, by Debian's gcc and make.
 //!
-//! It is built in an image of its own, which only boots of that kind get: a compiler makes it several times as large.
+//! It is built in an image of its own, which only those boots get: a compiler makes it several times as large.
 
 use anyhow::{Context, Result};
 use machine::options::Image;
@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What an image needs that builds programs.
-const PACKAGES: [&str; 3] = ["gcc", "make", "libc6-dev"];
+pub const PACKAGES: [&str; 3] = ["gcc", "make", "libc6-dev"];
 
 /// Without the compiler's own `main`, and not optimised: what the kernel does is the same, and the emulator has less to do.
 const MAKEFILE: &str = "\
@@ -34,13 +34,16 @@ pub fn image(asked: &Image, dir: &Path) -> Result<PathBuf> {
     let more = PACKAGES.iter().map(|&name| name.to_owned());
     asked.packages.0.extend(more);
     if asked.files.is_none() {
-        asked.files = Some(lua(dir)?);
+        asked.files = Some(laid_out(dir)?);
     }
     image::make_as(&asked, "initramfs-build")
 }
 
-/// A directory with Lua's files, and what make does with them, in `src`.
-fn lua(dir: &Path) -> Result<PathBuf> {
+/// A directory with Lua's files, and what make does with them, in `src`. What is fetched lies in `dir`.
+///
+/// # Errors
+/// As [`image`].
+pub fn laid_out(dir: &Path) -> Result<PathBuf> {
     let source = apt::source("lua5.4", &dir.join("source"))?;
     let _step = step("laying out what is built");
     let root = dir.join("build");
