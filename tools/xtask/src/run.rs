@@ -17,7 +17,7 @@ fn prepare(setup: &Setup, serial: Serial, cmd: Option<&str>) -> Result<Command> 
     tools::need(&[("qemu-system-x86_64", "qemu-system-x86")])?;
     let kernel = build::kernel_for(&setup.system.kernel, setup.build.profile())?;
     let initrd = image::make(&setup.system.image)?;
-    let append = qemu::append(cmd, &setup.system.kernel.append);
+    let append = qemu::append(cmd, &setup.options());
     eprintln!(
         "booting: {} CPUs, {} MiB, {} node(s), {}, {}",
         setup.machine.cpus,

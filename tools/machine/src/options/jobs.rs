@@ -2,6 +2,7 @@
 
 use super::machine::{Build, Design, Image, Kernel, Machine, Sources};
 use super::values::{Words, kinds, listed, systems, whole};
+use crate::qemu;
 use clap::builder::{FalseyValueParser, PossibleValuesParser};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -91,6 +92,21 @@ pub struct Setup {
     /// Which build of the kernel.
     #[command(flatten)]
     pub build: Build,
+    /// programs lie at random addresses in an emulated machine, too, which makes work up to twice as slow there; tests always do so
+    #[arg(long, env, help_heading = "machine", value_parser = FalseyValueParser::new())]
+    pub randmaps: bool,
+}
+
+impl Setup {
+    /// What is added to the kernel's command line. An emulator translates code anew at each new address, so programs lie at the same
+    /// ones unless that is asked for.
+    pub fn options(&self) -> String {
+        let append = &self.system.kernel.append;
+        match !self.randmaps && qemu::accel(&self.machine).starts_with("tcg") {
+            true => format!("norandmaps {append}").trim_end().to_owned(),
+            false => append.clone(),
+        }
+    }
 }
 
 /// What is booted on machines that the job chooses.
@@ -196,7 +212,8 @@ pub struct Bench {
     /// cases by prefix, with commas between
     #[arg(long, env, default_value = "", value_parser = listed)]
     pub only: Words,
-    /// kinds of boots: count, transfers, rate, scale, and for rivals scarce, build and hubs; if not said, all
+    /// kinds of boots: count, transfers, rate, scale, and for rivals scarce, build and hubs; if not said, all; jobs, or
+    /// jobs-count and so on, are those of whole jobs, and come alone
     #[arg(long, env, default_value = "", value_parser = kinds)]
     pub kinds: Words,
     /// runs of each kind; if not said, 3, or 1 when quick

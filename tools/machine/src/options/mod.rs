@@ -88,6 +88,23 @@ mod tests {
     }
 
     #[test]
+    fn programs_lie_at_random_addresses_where_code_is_not_translated_anew() {
+        let options = |line: &str| match job(line) {
+            Ok(Job::Run(run)) => run.setup.options(),
+            other => panic!("{line}: {other:?}"),
+        };
+        assert_eq!(
+            options("run --accel tcg --append vmchaos"),
+            "norandmaps vmchaos"
+        );
+        assert_eq!(
+            options("run --accel tcg --append vmchaos --randmaps"),
+            "vmchaos"
+        );
+        assert_eq!(options("run --accel kvm"), "");
+    }
+
+    #[test]
     fn the_declaration_has_no_contradiction() {
         Cli::command().debug_assert();
     }
