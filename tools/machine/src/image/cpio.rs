@@ -1,8 +1,8 @@
 //! Writes a tree as a cpio archive in the "newc" format, the one of an initramfs.
 //!
-//! The archive is the same bytes for the same tree: inode numbers count up, owners and times are zero.
+//! The archive is the same bytes for the same tree: inode numbers count up, times are zero.
 
-use super::tree::{Node, Tree};
+use super::tree::{Node, Owner, Tree};
 use anyhow::{Context, Result};
 use flate2::{Compression, write::GzEncoder};
 use std::io::{BufWriter, Write};
@@ -33,31 +33,32 @@ pub fn write(tree: &Tree, out: impl Write, gzip: bool) -> Result<()> {
 
 fn archive(tree: &Tree, out: &mut impl Write) -> Result<()> {
     let mut inode = 0;
-    for (path, mode, node) in tree.iter() {
+    for (path, there) in tree.iter() {
         inode += 1;
-        let (kind, data): (u32, &[u8]) = match node {
+        let (kind, data): (u32, &[u8]) = match &there.node {
             Node::Directory => (DIRECTORY, &[]),
             Node::File(bytes) => (FILE, bytes),
             Node::Symlink(target) => (SYMLINK, target.as_bytes()),
         };
-        entry(out, inode, kind | mode, (0, 0), path, data)?;
+        let mode = kind | there.mode;
+        entry(out, inode, (mode, there.owner), (0, 0), path, data)?;
     }
     // The kernel opens it for init before anything can be mounted on /dev.
     entry(
         out,
         inode + 1,
-        CHARACTER | 0o600,
+        (CHARACTER | 0o600, (0, 0)),
         (5, 1),
         "dev/console",
         &[],
     )?;
-    entry(out, 0, 0, (0, 0), "TRAILER!!!", &[])
+    entry(out, 0, (0, (0, 0)), (0, 0), "TRAILER!!!", &[])
 }
 
 fn entry(
     out: &mut impl Write,
     inode: u32,
-    mode: u32,
+    (mode, (user, group)): (u32, Owner),
     device: (u32, u32),
     path: &str,
     data: &[u8],
@@ -67,7 +68,7 @@ fn entry(
     let links = if mode & DIRECTORY == DIRECTORY { 2 } else { 1 };
     let name_size = path.len() as u32 + 1;
     let fields = [
-        inode, mode, 0, 0, links, 0, size, 0, 0, device.0, device.1, name_size, 0,
+        inode, mode, user, group, links, 0, size, 0, 0, device.0, device.1, name_size, 0,
     ];
     write!(out, "070701")?;
     for field in fields {

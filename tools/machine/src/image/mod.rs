@@ -39,9 +39,6 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("var/tmp", 0o1777),
 ];
 
-/// The symbolic links of a merged /usr.
-const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
-
 /// Names that Debian's maintainer scripts would have linked, first candidate that is there.
 const LINKS: &[(&str, &[&str])] = &[
     ("usr/bin/awk", &["gawk", "mawk"]),
@@ -86,16 +83,30 @@ pub fn make_as(asked: &options::Image, name: &str) -> Result<PathBuf> {
         ("apt-cache", "apt"),
     ])?;
     let programs = build::user()?;
-    let mut wanted: Vec<String> = DEFAULT_PACKAGES.iter().map(|&name| name.into()).collect();
-    wanted.extend(asked.packages.iter().cloned());
-    let unpacked = packages::unpack(&wanted)?;
-
-    let _step = step("writing the image");
-    let mut tree = Tree::default();
-    for dir in MERGED {
-        tree.directory(&format!("usr/{dir}"), 0o755);
-        tree.symlink(dir, &format!("usr/{dir}"));
+    let mut tree = Tree::merged();
+    match &asked.root {
+        Some(root) => tree
+            .add_root(root)
+            .with_context(|| format!("cannot read ROOT={}", root.display()))?,
+        None => add_packages(&mut tree, &asked.packages)?,
     }
+    let _step = step("writing the image");
+    add_own(&mut tree, &programs)?;
+    if let Some(dir) = &asked.files {
+        tree.add_files(dir)
+            .with_context(|| format!("cannot read FILES={}", dir.display()))?;
+    }
+    let suffix = if asked.gzip { ".gz" } else { "" };
+    let path = tools::build_dir()?.join(format!("{name}.cpio{suffix}"));
+    write_atomically(&path, |file| cpio::write(&tree, file, asked.gzip))?;
+    Ok(path)
+}
+
+/// A small Debian: the packages that are always there and `more`, what they depend on, and what their scripts would have made.
+fn add_packages(tree: &mut Tree, more: &[String]) -> Result<()> {
+    let mut wanted: Vec<String> = DEFAULT_PACKAGES.iter().map(|&name| name.into()).collect();
+    wanted.extend(more.iter().cloned());
+    let unpacked = packages::unpack(&wanted)?;
     DIRECTORIES
         .iter()
         .for_each(|&(path, mode)| tree.directory(path, mode));
@@ -112,15 +123,7 @@ pub fn make_as(asked: &options::Image, name: &str) -> Result<PathBuf> {
             tree.symlink(link, target);
         }
     }
-    add_own(&mut tree, &programs)?;
-    if let Some(dir) = &asked.files {
-        tree.add_files(dir)
-            .with_context(|| format!("cannot read FILES={}", dir.display()))?;
-    }
-    let suffix = if asked.gzip { ".gz" } else { "" };
-    let path = tools::build_dir()?.join(format!("{name}.cpio{suffix}"));
-    write_atomically(&path, |file| cpio::write(&tree, file, asked.gzip))?;
-    Ok(path)
+    Ok(())
 }
 
 /// The programs of `user/` and the scripts that lie beside them.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 /// What lies at a path.
@@ -17,11 +17,30 @@ pub enum Node {
     Symlink(String),
 }
 
+/// A user's and a group's id.
+pub type Owner = (u32, u32);
+
+const ROOT: Owner = (0, 0);
+
+/// What lies at a path, and whose it is.
+#[derive(Debug)]
+pub struct Entry {
+    /// The permission bits.
+    pub mode: u32,
+    /// Whose it is.
+    pub owner: Owner,
+    /// What it is.
+    pub node: Node,
+}
+
 /// Paths without a leading slash, sorted, so that a directory comes before what is in it.
 #[derive(Default)]
 pub struct Tree {
-    nodes: BTreeMap<String, (u32, Node)>,
+    nodes: BTreeMap<String, Entry>,
 }
+
+/// The symbolic links of a merged /usr.
+const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
 
 /// Not taken from packages: nobody reads them in there, and they are half of the bytes.
 const LEFT_OUT: &[&str] = &[
@@ -44,25 +63,35 @@ fn merged(path: &str) -> String {
 }
 
 impl Tree {
+    /// What every root has: a merged /usr.
+    pub fn merged() -> Tree {
+        let mut tree = Tree::default();
+        for dir in MERGED {
+            tree.directory(&format!("usr/{dir}"), 0o755);
+            tree.symlink(dir, &format!("usr/{dir}"));
+        }
+        tree
+    }
+
+    fn put(&mut self, path: &str, mode: u32, owner: Owner, node: Node) {
+        self.parents(path);
+        let mode = mode & 0o7777;
+        self.nodes.insert(path.into(), Entry { mode, owner, node });
+    }
+
     /// Adds a directory and those above it.
     pub fn directory(&mut self, path: &str, mode: u32) {
-        self.parents(path);
-        self.nodes
-            .insert(path.into(), (mode & 0o7777, Node::Directory));
+        self.put(path, mode, ROOT, Node::Directory);
     }
 
     /// Adds a file, in place of what was there.
     pub fn file(&mut self, path: &str, mode: u32, bytes: Vec<u8>) {
-        self.parents(path);
-        self.nodes
-            .insert(path.into(), (mode & 0o7777, Node::File(bytes)));
+        self.put(path, mode, ROOT, Node::File(bytes));
     }
 
     /// Adds a symbolic link, in place of what was there.
     pub fn symlink(&mut self, path: &str, target: &str) {
-        self.parents(path);
-        self.nodes
-            .insert(path.into(), (0o777, Node::Symlink(target.into())));
+        self.put(path, 0o777, ROOT, Node::Symlink(target.into()));
     }
 
     /// Whether something lies at `path`.
@@ -71,10 +100,10 @@ impl Tree {
     }
 
     /// Everything, directories first.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, u32, &Node)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.nodes
             .iter()
-            .map(|(path, (mode, node))| (path.as_str(), *mode, node))
+            .map(|(path, entry)| (path.as_str(), entry))
     }
 
     fn parents(&mut self, path: &str) {
@@ -90,7 +119,7 @@ impl Tree {
     /// # Errors
     /// A file of it cannot be read.
     pub fn add_package(&mut self, dir: &Path) -> Result<()> {
-        self.add_directory(dir, "", LEFT_OUT)
+        self.add_directory(dir, "", LEFT_OUT, &|_| ROOT)
     }
 
     /// Adds what lies in `dir`, in place of what was there.
@@ -98,10 +127,31 @@ impl Tree {
     /// # Errors
     /// A file of it cannot be read.
     pub fn add_files(&mut self, dir: &Path) -> Result<()> {
-        self.add_directory(dir, "", &[])
+        self.add_directory(dir, "", &[], &|_| ROOT)
     }
 
-    fn add_directory(&mut self, dir: &Path, prefix: &str, left_out: &[&str]) -> Result<()> {
+    /// Adds the root of a whole system, each file with its owner; the owner of `dir` itself is taken for root. Devices, sockets and named
+    /// pipes are left out.
+    ///
+    /// # Errors
+    /// A file of it cannot be read.
+    pub fn add_root(&mut self, dir: &Path) -> Result<()> {
+        let (user, group) = owner(&dir.metadata()?);
+        let as_root = |id, of_root| if id == of_root { 0 } else { id };
+        let owned = |meta: &fs::Metadata| {
+            let (its_user, its_group) = owner(meta);
+            (as_root(its_user, user), as_root(its_group, group))
+        };
+        self.add_directory(dir, "", &[], &owned)
+    }
+
+    fn add_directory(
+        &mut self,
+        dir: &Path,
+        prefix: &str,
+        left_out: &[&str],
+        owned: &dyn Fn(&fs::Metadata) -> Owner,
+    ) -> Result<()> {
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             let raw = format!("{prefix}{}", entry.file_name().to_string_lossy());
@@ -113,21 +163,28 @@ impl Tree {
                 continue;
             }
             let meta = entry.path().symlink_metadata()?;
-            let mode = meta.permissions().mode();
-            if meta.is_symlink() {
+            let (mode, owner) = (meta.permissions().mode(), owned(&meta));
+            // The links of a merged /usr are there.
+            if meta.is_symlink() && !MERGED.contains(&raw.as_str()) {
                 let target = fs::read_link(entry.path())?;
-                self.symlink(&path, &target.to_string_lossy());
+                let target = target.to_string_lossy().into_owned();
+                self.put(&path, mode, owner, Node::Symlink(target));
             } else if meta.is_dir() {
                 if !self.has(&path) {
-                    self.directory(&path, mode);
+                    self.put(&path, mode, owner, Node::Directory);
                 }
-                self.add_directory(&entry.path(), &format!("{raw}/"), left_out)?;
+                self.add_directory(&entry.path(), &format!("{raw}/"), left_out, owned)?;
             } else if meta.is_file() {
-                self.file(&path, mode, fs::read(entry.path())?);
+                let bytes = fs::read(entry.path())?;
+                self.put(&path, mode, owner, Node::File(bytes));
             }
         }
         Ok(())
     }
+}
+
+fn owner(meta: &fs::Metadata) -> Owner {
+    (meta.uid(), meta.gid())
 }
 
 #[cfg(test)]
@@ -160,8 +217,8 @@ mod tests {
         added.unwrap();
         let node = |path: &str| {
             tree.iter()
-                .find(|&(at, ..)| at == path)
-                .map(|(_, m, n)| (m, n))
+                .find(|&(at, _)| at == path)
+                .map(|(_, entry)| (entry.mode, &entry.node))
         };
         let file = |mode, bytes: &[u8]| (mode, Node::File(bytes.to_vec()));
         let (mode, mine) = file(0o751, b"mine");
@@ -175,11 +232,32 @@ mod tests {
     }
 
     #[test]
+    fn the_owner_of_a_root_is_root_and_its_links_of_a_merged_usr_are_the_trees() {
+        let dir = std::env::temp_dir().join(format!("pantala-root-{}", std::process::id()));
+        fs::create_dir_all(dir.join("usr/bin")).unwrap();
+        fs::write(dir.join("usr/bin/mine"), b"mine").unwrap();
+        std::os::unix::fs::symlink("usr/bin", dir.join("bin")).unwrap();
+        // Only root can give a file away.
+        let given = std::os::unix::fs::chown(dir.join("usr/bin/mine"), Some(7), Some(8)).is_ok();
+        let mut tree = Tree::merged();
+        tree.add_root(&dir).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        let owner = |path: &str| tree.nodes.get(path).map(|entry| entry.owner);
+        let mine = if given { (7, 8) } else { ROOT };
+        assert_eq!(
+            (owner("usr/bin"), owner("usr/bin/mine")),
+            (Some(ROOT), Some(mine))
+        );
+        assert_eq!(tree.nodes["bin"].node, Node::Symlink("usr/bin".into()));
+        assert_eq!(tree.nodes["usr/bin"].node, Node::Directory);
+    }
+
+    #[test]
     fn directories_come_before_what_is_in_them() {
         let mut tree = Tree::default();
         tree.file("a/b/c", 0o100_644, vec![1]);
         tree.symlink("a/b-link", "b");
-        let paths: Vec<&str> = tree.iter().map(|(path, _, _)| path).collect();
+        let paths: Vec<&str> = tree.iter().map(|(path, _)| path).collect();
         let at = |wanted: &str| paths.iter().position(|&path| path == wanted).unwrap();
         assert!(at("a") < at("a/b") && at("a/b") < at("a/b/c"));
     }

@@ -182,6 +182,9 @@ pub struct Image {
     /// a directory whose contents are put into the image's root, too
     #[arg(long, env)]
     pub files: Option<PathBuf>,
+    /// a directory with a whole system, say from debootstrap, which is the image's root in place of packages
+    #[arg(long, env, conflicts_with = "packages")]
+    pub root: Option<PathBuf>,
     /// compressed
     #[arg(long, env, value_parser = FalseyValueParser::new())]
     pub gzip: bool,

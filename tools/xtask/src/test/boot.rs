@@ -130,6 +130,7 @@ fn prepare(setup: &Setup, boots: &[Boot]) -> Result<Shared> {
                 packages: Words(packages.clone()),
                 files: setup.system.image.files.clone(),
                 gzip: *gzip || setup.system.image.gzip,
+                root: None,
             })?;
             // Each kind of image keeps a file of its own while the tests run.
             let kept = made.with_file_name(format!("test-image-{}.cpio", images.len()));
