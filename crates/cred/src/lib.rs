@@ -48,8 +48,27 @@ pub struct Cred {
     pub secure_bits: SecureBits,
     /// Exec never gives privileges again (PR_SET_NO_NEW_PRIVS).
     pub no_new_privs: bool,
+    /// The login that the process is part of. No other right follows from it.
+    pub login: Login,
     /// The account for everything that the kernel makes for a thread with these credentials: that of the real user.
     pub payer: Payer,
+}
+
+/// What audit trails name a process by, whatever user it has become since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// The user that logged in.
+    pub uid: u32,
+    /// The number of the login.
+    pub session: u32,
+}
+
+impl Login {
+    /// None, as of what started with the system.
+    pub const NONE: Login = Login {
+        uid: u32::MAX,
+        session: u32::MAX,
+    };
 }
 
 /// The caller may not make this change.
@@ -81,6 +100,7 @@ impl Cred {
             caps: Caps::FULL,
             secure_bits: SecureBits::NONE,
             no_new_privs: false,
+            login: Login::NONE,
             payer: Payer::NOBODY,
         }
     }
@@ -102,6 +122,18 @@ impl Cred {
         } else {
             Err(NotPermitted)
         }
+    }
+
+    /// Begins a login, or ends one with [`Login::NONE`]: any process may do so that is part of none.
+    ///
+    /// # Errors
+    /// The process is part of one, and may not control audits.
+    pub fn log_in(&mut self, login: Login) -> Result<(), NotPermitted> {
+        if self.login.uid != Login::NONE.uid {
+            self.require(Cap::AuditControl)?;
+        }
+        self.login = login;
+        Ok(())
     }
 
     /// The supplementary groups.

@@ -4,6 +4,7 @@ use abi::raw::general as nr;
 use hal::uio::IoBuf;
 use proc::UserThreadExt;
 use task::current::current;
+use vfs::dynamic::Dynamic;
 use vfs::fdtable::NR_OPEN;
 use vfs::file::{File, FileRef, Kind, Whence, o};
 use vfs::inode::Node;
@@ -350,6 +351,8 @@ fn ftruncate(a: &mut Args) -> Result<u64, Errno> {
     let inode = f.inode().ok_or(Errno::EINVAL)?;
     match &inode.node {
         Node::File(_) => regular::truncate(inode, len, true)?,
+        // What such a file says has no length.
+        Node::Dynamic(Dynamic::File(_)) => {}
         Node::Dir(_) => return Err(Errno::EISDIR),
         _ => return Err(Errno::EINVAL),
     }

@@ -111,10 +111,14 @@ pub fn truncate(walk: &Walk, text: &[u8], size: u64) -> Result<()> {
         if place.mount.is_read_only() {
             return Err(FsError::ReadOnly.into());
         }
-        if !matches!(inode.node, Node::File(_)) {
-            return Err(FsError::Invalid.into());
+        match &inode.node {
+            Node::File(_) => {
+                regular::truncate(inode, size, false).map_err(|e| Unused::because(inode, e))?;
+            }
+            // What such a file says has no length.
+            Node::Dynamic(Dynamic::File(_)) => {}
+            _ => return Err(FsError::Invalid.into()),
         }
-        regular::truncate(inode, size, false).map_err(|e| Unused::because(inode, e))?;
         told::tell(&place.dentry, ev::MODIFY, false);
         Ok(())
     })

@@ -9,6 +9,7 @@ mod cpuinfo;
 mod descriptors;
 mod limits;
 mod links;
+mod login;
 mod maps;
 mod memory;
 mod names;

@@ -20,7 +20,7 @@ use vfs::put;
 use super::names::put_comm;
 use super::numbers::{digits, number};
 use super::whom::{Whom, look, thread, thread_of};
-use super::{descriptors, limits, links, maps, memory, oom, pagemap, smaps, status, system};
+use super::{descriptors, limits, links, login, maps, memory, oom, pagemap, smaps, status, system};
 
 /// The inode of /proc/ID, where `id` is `p`'s pid or the tid of one of its threads.
 pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
@@ -42,7 +42,7 @@ pub fn directory(dev: u64, root: u64, p: &Arc<Process>, id: u32) -> Arc<Inode> {
 }
 
 type Print = fn(&Arc<Process>, u32, &mut Text) -> Result<()>;
-type Store = fn(&Process, &[u8]) -> Result<()>;
+type Store = fn(&Process, u32, &[u8]) -> Result<()>;
 
 /// Kinds of entries.
 enum What {
@@ -88,11 +88,7 @@ const ENTRIES: &[(&str, What, bool)] = &[
         What::File(|p, _, t| limits::limits(p, t), 0o444),
         true,
     ),
-    (
-        "loginuid",
-        What::File(|_, _, t| text(t, "4294967295"), 0o444),
-        true,
-    ),
+    ("loginuid", What::Value(login::uid, login::set_uid), true),
     ("maps", What::Memory(maps::maps, 0o444), true),
     (
         "mountinfo",
@@ -107,11 +103,12 @@ const ENTRIES: &[(&str, What, bool)] = &[
     ),
     (
         "oom_score_adj",
-        What::Value(|p, _, t| oom::adj(p, t), oom::set_adj),
+        What::Value(|p, _, t| oom::adj(p, t), |p, _, data| oom::set_adj(p, data)),
         true,
     ),
     ("pagemap", What::Pagemap, true),
     ("root", What::Link(links::root), true),
+    ("sessionid", What::File(login::session, 0o444), true),
     ("smaps", What::Memory(smaps::smaps, 0o444), true),
     ("smaps_rollup", What::Memory(smaps::rollup, 0o444), true),
     ("stat", What::Judged(stat, public_stat), true),
@@ -283,7 +280,7 @@ impl DynFile for PidFile {
 
     fn store(&self, data: &[u8]) -> Result<()> {
         let store = self.store.ok_or(FsError::Invalid)?;
-        store(&*self.whom.find()?, data)
+        store(&*self.whom.find()?, self.whom.tid, data)
     }
 }
 
@@ -369,7 +366,7 @@ fn coredump_filter(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
 }
 
 /// A number in decimal, octal (0) or hexadecimal notation (0x); of its bits Linux's nine count.
-fn set_coredump_filter(p: &Process, data: &[u8]) -> Result<()> {
+fn set_coredump_filter(p: &Process, _: u32, data: &[u8]) -> Result<()> {
     const KNOWN: u32 = 0x1ff;
     let text = core::str::from_utf8(data).map_err(|_| FsError::Invalid)?;
     let text = text.strip_suffix('\n').unwrap_or(text);

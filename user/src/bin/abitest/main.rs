@@ -30,6 +30,7 @@ mod jobs;
 mod leaving;
 mod limits;
 mod locks;
+mod logins;
 mod look;
 mod matrix;
 mod memfds;
@@ -110,6 +111,7 @@ const SUBJECTS: &[&[Test]] = &[
     leaving::TESTS,
     limits::TESTS,
     locks::TESTS,
+    logins::TESTS,
     look::TESTS,
     matrix::TESTS,
     memfds::TESTS,
