@@ -16,7 +16,7 @@ use cred::{Cred, LookAs};
 use proc::process::{Brk, flag};
 use proc::rlimit::Limit;
 use proc::signal::sig;
-use proc::uts::{self, NAME_MAX};
+use proc::uts::{NAME_MAX, Which};
 use proc::wait4::Children;
 use proc::{CredentialsExt, Process, Resource, UserThreadExt, ids};
 use programs::{
@@ -104,13 +104,13 @@ fn change_group(random: &mut Random) {
 
 fn change_hostname(random: &mut Random) {
     let letter = b'a' + random.below(26) as u8;
-    uts::set_hostname(&[letter; 40][..10 + random.below(30)]);
+    Which::Host.set(&[letter; 40][..10 + random.below(30)]);
 }
 
 /// Reads the host name, all of whose letters are the same but for that of a new system.
 fn read_hostname() {
     let mut name = [0; NAME_MAX];
-    let len = uts::hostname(&mut name);
+    let len = Which::Host.get(&mut name);
     let (name, rest) = name.split_at(len);
     assert!(name == b"pantala" || name.iter().all(|c| *c == name[0]));
     assert!(rest.iter().all(|c| *c == 0));

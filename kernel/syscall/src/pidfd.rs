@@ -1,7 +1,8 @@
-//! Descriptors of processes: pidfd_open(2), pidfd_send_signal(2) and CLONE_PIDFD.
+//! Descriptors of processes: pidfd_open(2), pidfd_send_signal(2), pidfd_getfd(2) and CLONE_PIDFD.
 
 use abi::raw::general as nr;
 use alloc::sync::Arc;
+use cred::LookAs;
 use hal::uaccess::UserPtr;
 use ipc::pidfd;
 use proc::UserThreadExt;
@@ -13,6 +14,7 @@ use task::current::current;
 use vfs::error::FsError;
 use vfs::file::{FileRef, o};
 
+use super::credentials::not_permitted;
 use super::errno::Errno;
 use super::fsutil::{Slot, install, real_file};
 use super::signal::{info_from_me, may, signal_or_zero, user_info};
@@ -22,6 +24,7 @@ use crate::call::{Args, Handler};
 pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_pidfd_open, open),
     (nr::__NR_pidfd_send_signal, send_signal),
+    (nr::__NR_pidfd_getfd, get_fd),
 ];
 
 /// pidfd_open(2). As on Linux 6.1, a thread that is no leader has none.
@@ -120,4 +123,25 @@ fn send_signal(a: &mut Args) -> Result<u64, Errno> {
         signal::queue_process(process, info)?;
     }
     Ok(0)
+}
+
+/// pidfd_getfd(2): a descriptor of the caller's for an open file of the process, which the caller may look into.
+fn get_fd(a: &mut Args) -> Result<u64, Errno> {
+    if a.uint(2) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let named = real_file(a.int(0))?;
+    let process = process_of(&named)?;
+    let may_look = || {
+        let shown = process.image_shown(None, LookAs::Real);
+        shown.map(drop).map_err(not_permitted)
+    };
+    if process.is_reaped() {
+        return Err(Errno::ESRCH);
+    }
+    may_look()?;
+    let file = process.open_file(a.int(1)).ok_or(Errno::EBADF)?;
+    // The program that opened it may be another than the one that was asked about: a change hides the process first.
+    may_look()?;
+    Ok(install(file, o::CLOEXEC)?)
 }

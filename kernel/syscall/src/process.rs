@@ -36,7 +36,8 @@ pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_sysinfo, sysinfo),
     (nr::__NR_getrandom, getrandom),
     (nr::__NR_reboot, reboot),
-    (nr::__NR_sethostname, sethostname),
+    (nr::__NR_sethostname, |a| set_name(a, uts::Which::Host)),
+    (nr::__NR_setdomainname, |a| set_name(a, uts::Which::Domain)),
 ];
 
 /// The calls that copy or replace the full register frame.
@@ -403,16 +404,17 @@ fn personality(a: &mut Args) -> Result<u64, Errno> {
 const FIELD: usize = uts::NAME_MAX + 1;
 
 fn uname(a: &mut Args) -> Result<u64, Errno> {
-    let mut host = [0; uts::NAME_MAX];
-    let len = uts::hostname(&mut host);
+    let (mut host, mut domain) = ([0; uts::NAME_MAX], [0; uts::NAME_MAX]);
+    let host_len = uts::Which::Host.get(&mut host);
+    let domain_len = uts::Which::Domain.get(&mut domain);
     // Programs take the first field for the interface that they can expect.
     let names: [&[u8]; 6] = [
         b"Linux",
-        &host[..len],
+        &host[..host_len],
         uts::RELEASE,
         uts::VERSION,
         b"x86_64",
-        b"(none)",
+        &domain[..domain_len],
     ];
     for (i, field) in names.iter().enumerate() {
         let mut bytes = [0u8; FIELD];
@@ -423,7 +425,8 @@ fn uname(a: &mut Args) -> Result<u64, Errno> {
     Ok(0)
 }
 
-fn sethostname(a: &mut Args) -> Result<u64, Errno> {
+/// sethostname(2) and setdomainname(2).
+fn set_name(a: &mut Args, which: uts::Which) -> Result<u64, Errno> {
     require(&current().cred(), Cap::SysAdmin)?;
     let len = a.size(1);
     if len > FIELD - 1 {
@@ -431,7 +434,7 @@ fn sethostname(a: &mut Args) -> Result<u64, Errno> {
     }
     let mut name = [0u8; FIELD - 1];
     hal::user::copy_in(&mut name[..len], a.get(0))?;
-    uts::set_hostname(&name[..len]);
+    which.set(&name[..len]);
     Ok(0)
 }
 

@@ -168,8 +168,20 @@ const KERNEL: Tree = &[
         Fixed::Setting(dmesg_restrict, set_dmesg_restrict),
     ),
     // As uname(2) says.
-    ("domainname", Fixed::File(|t| text(t, "(none)"))),
-    ("hostname", Fixed::File(hostname)),
+    (
+        "domainname",
+        Fixed::Setting(
+            |t| name(t, uts::Which::Domain),
+            |data| set_name(uts::Which::Domain, data),
+        ),
+    ),
+    (
+        "hostname",
+        Fixed::Setting(
+            |t| name(t, uts::Which::Host),
+            |data| set_name(uts::Which::Host, data),
+        ),
+    ),
     (
         "msgmax",
         Fixed::Setting(
@@ -458,10 +470,17 @@ fn set_dmesg_restrict(data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn hostname(out: &mut Text) -> Result<()> {
+fn name(out: &mut Text, which: uts::Which) -> Result<()> {
     let mut name = [0; uts::NAME_MAX];
-    let len = uts::hostname(&mut name);
+    let len = which.get(&mut name);
     bytes(out, &name[..len])
+}
+
+/// The first line is the name, as far as it fits.
+fn set_name(which: uts::Which, data: &[u8]) -> Result<()> {
+    let line = data.split(|&byte| byte == b'\n' || byte == 0).next();
+    which.set(line.unwrap_or_default());
+    Ok(())
 }
 
 /// The value of overcommit_memory, always 1: mmap(2) reserves no memory; a page is allocated when it is first

@@ -56,6 +56,39 @@ tests! { "pidfd";
         is!(ok!(sc!(SYS_epoll_wait, e, found.as_mut_ptr(), 1, 5000)), 1);
         is!(ok!(sys::wait(pid as i64, 0)), (pid, 7 << 8));
     }
+    an_open_file_of_the_process_is_had {
+        let memory = ok!(sc!(SYS_memfd_create, path("shared"), 0)) as i32;
+        let pid = ok!(sys::fork());
+        if pid == 0 {
+            let own = sc!(SYS_memfd_create, path("own"), 0).unwrap_or(0) as i32;
+            let _ = sys::write(own, b"theirs");
+            let _ = sc!(SYS_dup2, own, 200);
+            let _ = sys::write(memory, b"x");
+            nap_us(20_000_000);
+            sys::exit(0);
+        }
+        let mut one = [0];
+        while ok!(sc!(SYS_pread64, memory, one.as_mut_ptr(), 1, 0)) == 0 {
+            nap_us(1000);
+        }
+        let fd = ok!(open(pid, 0));
+        let theirs = ok!(sc!(SYS_pidfd_getfd, fd, 200, 0)) as i32;
+        is!(ok!(sc!(SYS_fcntl, theirs, libc::F_GETFD)), 1);
+        // It is the same open file, with its position.
+        is!(ok!(sc!(SYS_lseek, theirs, 0, libc::SEEK_CUR)), 6);
+        let mut bytes = [0u8; 6];
+        ok!(sc!(SYS_pread64, theirs, bytes.as_mut_ptr(), 6, 0));
+        is!(&bytes, b"theirs");
+        fails!(sc!(SYS_pidfd_getfd, fd, 201, 0), EBADF);
+        fails!(sc!(SYS_pidfd_getfd, fd, -1i64, 0), EBADF);
+        fails!(sc!(SYS_pidfd_getfd, fd, 200, 1), EINVAL);
+        fails!(sc!(SYS_pidfd_getfd, theirs, 200, 0), EBADF);
+        let asked = || sc!(SYS_pidfd_getfd, fd, 200, 0);
+        is!(crate::privileges::as_child(crate::privileges::become_user, asked), Err(libc::EPERM));
+        ok!(send(fd, libc::SIGKILL));
+        is!(ok!(sys::wait(pid as i64, 0)), (pid, 9));
+        fails!(sc!(SYS_pidfd_getfd, fd, 200, 0), ESRCH);
+    }
     signals_reach_the_process {
         let pid = ok!(child(20_000_000));
         let fd = ok!(open(pid, 0));

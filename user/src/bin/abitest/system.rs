@@ -484,6 +484,26 @@ tests! { "system";
         fails!(sc!(SYS_sethostname, path("x"), 65), EINVAL);
         fails!(sc!(SYS_sethostname, 8, 5), EFAULT);
     }
+    domain_name {
+        const FILE: &str = "/proc/sys/kernel/domainname";
+        let read = || std::fs::read_to_string(FILE).unwrap_or_default();
+        let in_uname = || {
+            let mut names = [0u8; 6 * 65];
+            sc!(SYS_uname, names.as_mut_ptr()).map(|_| {
+                let field = names[5 * 65..].iter().take_while(|&&byte| byte != 0);
+                field.map(|&byte| char::from(byte)).collect::<String>()
+            })
+        };
+        let before = read();
+        is!(ok!(in_uname()), before.trim_end());
+        ok!(sc!(SYS_setdomainname, path("first.example"), 5));
+        is!((read(), ok!(in_uname())), ("first\n".to_owned(), "first".to_owned()));
+        ok!(std::fs::write(FILE, "second\nthird\n").map_err(|e| e.raw_os_error().unwrap_or(0)));
+        is!((read(), ok!(in_uname())), ("second\n".to_owned(), "second".to_owned()));
+        let name = before.trim_end();
+        ok!(sc!(SYS_setdomainname, path(name), name.len()));
+        is!(read(), before);
+    }
     scheduling_policies {
         is!(ok!(sc!(SYS_sched_getscheduler, 0)), 0);
         ok!(sc!(SYS_sched_setscheduler, 0, libc::SCHED_BATCH, [0i32].as_ptr()));

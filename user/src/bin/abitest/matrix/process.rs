@@ -252,6 +252,9 @@ errnos! {
     sched_setscheduler ESRCH |_| sc!(SYS_sched_setscheduler, NOBODY, 0, [0u32].as_ptr());
     set_mempolicy EFAULT |_| sc!(SYS_set_mempolicy, 0, BAD, 64);
     set_mempolicy EINVAL |_| sc!(SYS_set_mempolicy, 99, 0, 0);
+    setdomainname EFAULT |_| sc!(SYS_setdomainname, BAD, 5);
+    setdomainname EINVAL |_| sc!(SYS_setdomainname, path("x"), 65);
+    setdomainname EPERM |_| nobody(|| sc!(SYS_setdomainname, path("x"), 1));
     setgid EINVAL |_| sc!(SYS_setgid, -1i64);
     setgid EPERM |_| nobody(|| sc!(SYS_setgid, 0));
     setgroups EFAULT |_| sc!(SYS_setgroups, 1, BAD);
