@@ -8,7 +8,7 @@
 use loom::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use loom::thread;
 use std::sync::{Arc, Mutex};
-use vm::alloc::{Blocks, Place};
+use vm::alloc::{Blocks, Place, RUN_FRAMES, RUN_ORDER};
 use vm::{PageAllocator, Pfn};
 use vm_host::Arena;
 
@@ -35,6 +35,21 @@ impl World {
         let still = || !self.ended.load(Relaxed);
         let placed = self.alloc.alloc_at(&ksync::pin(), at, true, still);
         self.held.lock().unwrap().push(placed.expect("memory").pfn);
+    }
+
+    /// Takes a whole run for the first block, as a fault that fills a leaf; gives it back if the object has ended.
+    fn fill(&self) {
+        let (pin, at) = (ksync::pin(), (Place { index: 0, ..AT }, &self.blocks));
+        let run = self.alloc.alloc_run(&pin).expect("a free run");
+        if !self.alloc.fill_run(run, at, |_| ()) {
+            return self.alloc.free_order(&pin, run, RUN_ORDER);
+        }
+        if self.ended.load(Relaxed) {
+            self.alloc.free_neighbours(&pin, run, RUN_FRAMES);
+        } else {
+            let frames = (0..RUN_FRAMES).map(|n| run.add(n));
+            self.held.lock().unwrap().extend(frames);
+        }
     }
 
     fn free(&self) {
@@ -96,6 +111,33 @@ fn a_reservation_beside_the_end_of_its_object_is_ended() {
     at_once(
         |_| (),
         [|world| world.take(1), World::end_object],
+        |world| assert_eq!(world.alloc.reserved_run(AT), None),
+    );
+}
+
+/// The object has more blocks, from its lowest to its highest, than the machine has runs: the runs are looked through, each without a
+/// lock at first.
+#[test]
+fn a_reservation_beside_the_end_of_an_object_of_many_blocks_is_ended() {
+    const FAR: u32 = 1000 * RUN_FRAMES;
+    const NEAR: u32 = 2 * RUN_FRAMES + 1;
+    at_once(
+        |world| world.take(FAR),
+        [|world| world.take(NEAR), World::end_object],
+        |world| {
+            for index in [FAR, NEAR] {
+                let run = world.alloc.reserved_run(Place { index, ..AT });
+                assert_eq!(run, None, "of {index}");
+            }
+        },
+    );
+}
+
+#[test]
+fn a_run_that_is_filled_beside_the_end_of_its_object_is_ended() {
+    at_once(
+        |_| (),
+        [World::fill, World::end_object],
         |world| assert_eq!(world.alloc.reserved_run(AT), None),
     );
 }
