@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use vm::space::Source;
-use vm::{Access, FaultError};
+use vm::{Access, FaultError, Gather, Prot, Pte};
 use vm_host::schedules::{AT, PAGE, TO, World, join, spawn, stop_everywhere};
+use vm_host::ticket;
 
 /// Maps a file that has a page, of which the space has a private copy that no table maps.
 fn with_copy(world: &World) {
@@ -63,6 +64,40 @@ fn read_a_copy(world: &Arc<World>, stopped: Stopped) {
 fn a_fault_maps_no_copy_beyond_the_end() {
     stop_everywhere(|world| read_a_copy(world, Stopped::Other));
     stop_everywhere(|world| read_a_copy(world, Stopped::Truncation));
+}
+
+/// The copy's entry was taken out, and the flush is due: the fault makes it, and asks once more.
+fn read_a_copy_after_a_flush(world: &Arc<World>, stopped: Stopped) {
+    with_copy(world);
+    world.touched(Access::Read);
+    let (vm, mut gather) = (&world.lab.vm, Gather::new());
+    let pmap = world.space.pmap();
+    pmap.remove_range(vm, AT, AT + PAGE, &mut gather);
+    faults(world, stopped, Access::Read);
+    gather.finish(vm);
+}
+
+#[test]
+fn a_fault_that_flushes_maps_no_copy_beyond_the_end() {
+    stop_everywhere(|world| read_a_copy_after_a_flush(world, Stopped::Other));
+    stop_everywhere(|world| read_a_copy_after_a_flush(world, Stopped::Truncation));
+}
+
+/// The tables map the file's page where the space has a copy, as after a fold: the fault puts the copy into its place.
+fn displace_by_a_copy(world: &Arc<World>, stopped: Stopped) {
+    with_copy(world);
+    let (vm, pmap) = (&world.lab.vm, world.space.pmap());
+    let older = world.file.lookup(&ksync::pin(), 0).expect("a page");
+    let leaf = Pte::user(older, Prot::READ);
+    let entered = pmap.enter(vm, &ksync::pin(), &ticket(vm, pmap), AT, leaf, || true);
+    entered.expect("nothing is in the way");
+    faults(world, stopped, Access::Read);
+}
+
+#[test]
+fn no_copy_beyond_the_end_displaces_an_older_page() {
+    stop_everywhere(|world| displace_by_a_copy(world, Stopped::Other));
+    stop_everywhere(|world| displace_by_a_copy(world, Stopped::Truncation));
 }
 
 /// Of two layers with private pages, a write copies from the older one, while a child shares it.
