@@ -126,6 +126,29 @@ fn a_search_takes_the_shorter_list() {
     lab.finish();
 }
 
+/// An entry that is reserved still has the address of its last use: the search among those of its pmap passes it by.
+#[test]
+fn a_search_finds_the_entry_of_its_page_alone() {
+    let lab = Runs::new(1, 1);
+    let other = Arc::new(Pmap::new());
+    let (shared, own) = (lab.frame(0, 3), lab.frame(0, 4));
+    assert_eq!(enter(&lab, &lab.pmap, 0, own), Ok(Entered::New));
+    remove(&lab, &lab.pmap, 0);
+    let reserved = lab.ticket();
+    assert_eq!(enter(&lab, &lab.pmap, 0, shared), Ok(Entered::New));
+    // More than are looked at in the page's list alone.
+    for n in 0..PAGES {
+        assert_eq!(enter(&lab, &other, n, shared), Ok(Entered::New));
+    }
+    remove(&lab, &lab.pmap, 0);
+    assert_eq!(entries(&lab, 3), PAGES);
+    drop(reserved);
+    check(&lab, &[&other]);
+    other.release(&lab.vm);
+    check(&lab, &[&other]);
+    lab.finish();
+}
+
 /// Entries come from chunks that are full one after the other, and chunks that are empty go when room is looked for.
 #[test]
 fn chunks_come_and_go_with_entries() {
