@@ -12,8 +12,10 @@ use vm::alloc::{Blocks, Place, RUN_FRAMES, RUN_ORDER};
 use vm::{PageAllocator, Pfn};
 use vm_host::Arena;
 
-/// The smallest machine in which users may take a few runs.
-const FRAMES: usize = 96;
+/// The smallest machine in which users may take a few runs, and two CPUs fill their magazines.
+const FRAMES: usize = 128;
+/// The most that a model has.
+const CPUS: usize = 3;
 
 const AT: Place = Place {
     object: 0x1000,
@@ -63,7 +65,7 @@ impl World {
     }
 
     fn check(&self) {
-        for cpu in 0..2 {
+        for cpu in 0..CPUS {
             ksync::host::set_cpu(cpu);
             self.alloc.drain(&ksync::pin());
         }
@@ -74,36 +76,47 @@ impl World {
 
 type Act = fn(&World);
 
-/// Explores two operations at once; each is the first thread once.
-fn at_once(prepare: Act, acts: [Act; 2], check: Act) {
-    for acts in [acts, [acts[1], acts[0]]] {
+/// Explores operations at once, with at most so many preemptions; each is the first thread once.
+fn explore<const N: usize>(preemptions: usize, prepare: Act, acts: [Act; N], check: Act) {
+    for first in 0..N {
+        let mut turned = acts;
+        turned.rotate_left(first);
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(2);
+        builder.preemption_bound = Some(preemptions);
         builder.max_branches = 200_000;
-        builder.check(move || {
-            let arena = Arena::new(FRAMES, 2, 1);
-            let mut alloc = arena.allocator();
-            alloc.allow_reservations();
-            let world = Arc::new(World {
-                alloc,
-                blocks: Blocks::default(),
-                ended: AtomicBool::new(false),
-                held: Mutex::default(),
-                _arena: arena,
-            });
-            ksync::host::set_cpu(0);
-            prepare(&world);
-            let other = world.clone();
-            let other = thread::spawn(move || {
-                ksync::host::set_cpu(1);
-                acts[1](&other);
-            });
-            acts[0](&world);
-            other.join().unwrap();
-            check(&world);
-            world.check();
-        });
+        builder.check(move || together(prepare, turned, check));
     }
+}
+
+fn together<const N: usize>(prepare: Act, acts: [Act; N], check: Act) {
+    let arena = Arena::new(FRAMES, CPUS, 1);
+    let mut alloc = arena.allocator();
+    alloc.allow_reservations();
+    let world = Arc::new(World {
+        alloc,
+        blocks: Blocks::default(),
+        ended: AtomicBool::new(false),
+        held: Mutex::default(),
+        _arena: arena,
+    });
+    ksync::host::set_cpu(0);
+    prepare(&world);
+    let others = (1..N).map(|cpu| {
+        let world = world.clone();
+        thread::spawn(move || {
+            ksync::host::set_cpu(cpu);
+            acts[cpu](&world);
+        })
+    });
+    let others: Vec<_> = others.collect();
+    acts[0](&world);
+    others.into_iter().for_each(|t| t.join().unwrap());
+    check(&world);
+    world.check();
+}
+
+fn at_once(prepare: Act, acts: [Act; 2], check: Act) {
+    explore(2, prepare, acts, check);
 }
 
 #[test]
@@ -111,6 +124,21 @@ fn a_reservation_beside_the_end_of_its_object_is_ended() {
     at_once(
         |_| (),
         [|world| world.take(1), World::end_object],
+        |world| assert_eq!(world.alloc.reserved_run(AT), None),
+    );
+}
+
+/// One CPU notes that the object has a reservation in the block, another one finds that noted already, and a third ends the object.
+#[test]
+fn two_reservations_of_a_block_beside_the_end_of_its_object() {
+    explore(
+        1,
+        |_| (),
+        [
+            |world| world.take(1),
+            |world| world.take(2),
+            World::end_object,
+        ],
         |world| assert_eq!(world.alloc.reserved_run(AT), None),
     );
 }
