@@ -73,7 +73,7 @@ fn a_fault_that_divides_a_leaf_beside_a_protection_that_finds_the_leaf() {
 
 /// A CPU that finds a leaf may read its frames at once. The word represents their bytes, which are written as late as can be.
 #[test]
-fn who_finds_a_leaf_finds_what_was_written_before_it_was_filled() {
+fn a_walk_to_a_leaf_finds_what_was_written_before_it_was_filled() {
     loom::lazy_static! { static ref BYTES: AtomicBool = AtomicBool::new(false); }
     let filled: Act = |world| {
         fill(world, Prot::WRITE, || {
