@@ -6,6 +6,8 @@
 extern crate alloc;
 
 #[cfg(target_os = "none")]
+pub mod aio;
+#[cfg(target_os = "none")]
 pub mod dnotify;
 pub mod epoll;
 pub mod inotify;

@@ -16,7 +16,7 @@ use super::process::{Brk, Process, Program, flag as pflag, personality};
 use super::rlimit::{Limit, Resource};
 use super::signal::{AltStack, RestartBlock, sig};
 use super::space::SpaceUser;
-use super::{active_space, exit, futex, group_exit, ids};
+use super::{active_space, exit, futex, group_exit, ids, of_program};
 use crate::image::Loaded;
 use crate::{SignalExt, UserThreadExt, own_files, timers};
 
@@ -66,6 +66,7 @@ pub fn commit(
     p.set_flag(pflag::BARRIERS | pflag::CODE_BARRIERS, false);
     me.user().rseq.forget();
     timers::end(p);
+    of_program::end(p);
     end_memory(&me);
     if after.plain_layout {
         p.clear_personality(personality::CLEARED_BY_PRIVILEGE);

@@ -16,7 +16,9 @@ use super::group_exit::begin_group_exit;
 use super::process::{Family, Life, Process, flag as pflag};
 use super::signal::{self, ActionTable, News, SigFields, SigInfo, StopReport, code, sig};
 use super::wait4;
-use super::{account, active_space, futex, ids, itimer, reference_cache, sem_undo, timers};
+use super::{
+    account, active_space, futex, ids, itimer, of_program, reference_cache, sem_undo, timers,
+};
 use crate::UserThreadExt;
 use crate::reaper::{parent_of, reaper_of};
 use crate::rusage::CLOCK_TICKS;
@@ -149,6 +151,7 @@ fn someone_else_maps(me: &Current) -> bool {
 fn finish_process(p: &Arc<Process>) {
     itimer::end(p);
     timers::end(p);
+    of_program::end(p);
     // Files first: closing may write to user-visible places and wake others early.
     drop(p.set_files(None));
     drop(p.set_fs(None));

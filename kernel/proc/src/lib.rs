@@ -39,6 +39,7 @@ pub mod itimer;
 pub mod layout;
 mod lock;
 pub mod look;
+mod of_program;
 pub mod oom;
 pub mod process;
 pub mod program;
@@ -62,6 +63,7 @@ pub mod wait4;
 
 pub use credentials::CredentialsExt;
 pub use descriptors::own_files;
+pub use of_program::OfProgram;
 pub use process::Process;
 pub use reference_cache::{forget_files, with_files, with_fs, with_space};
 pub use rlimit::Resource;

@@ -20,6 +20,7 @@ pub use self::errno::Errno;
 pub use self::exec::exec_init;
 
 mod adjtime;
+mod aio;
 mod call;
 mod cpu_clock;
 mod credentials;
@@ -77,6 +78,7 @@ const SUBJECTS: &[&[(u32, Handler)]] = &[
     adjtime::HANDLERS,
     credentials::HANDLERS,
     dir::HANDLERS,
+    aio::HANDLERS,
     epoll::HANDLERS,
     eventfd::HANDLERS,
     file::HANDLERS,

@@ -3,6 +3,7 @@
 //! Guarantee: no count is lost. A read takes the whole count, or 1 in semaphore mode, and waits until the count is not 0. A
 //! write waits until its value can be added.
 
+use core::any::Any;
 use hal::uio::IoBuf;
 use ksync::Spin;
 use task::park::{Deadline, Interruptible, Step, park};
@@ -69,9 +70,18 @@ impl EventCounter {
         self.readers.wake_all();
         true
     }
+
+    /// Adds one. At the largest count it is left.
+    pub fn tell(&self) {
+        self.add(1);
+    }
 }
 
 impl FileOps for EventCounter {
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
+    }
+
     fn read(&self, file: &File, buf: &mut IoBuf, _: u64) -> Result<usize> {
         if buf.remaining() < LEN {
             return Err(FsError::Invalid);

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cred::Cap;
 use ipc::sysv::{msg, registry, sem, shm};
-use ipc::{epoll, inotify, mqueue};
+use ipc::{aio, epoll, inotify, mqueue};
 use ksync::Once;
 use proc::uts;
 use task::current::current;
@@ -26,6 +26,14 @@ pub const ROOT: Tree = &[
 ];
 
 const FS: Tree = &[
+    (
+        "aio-max-nr",
+        Fixed::Setting(
+            |t| line(t, aio::MAX_EVENTS.load(Ordering::Relaxed)),
+            |data| set(&aio::MAX_EVENTS, data),
+        ),
+    ),
+    ("aio-nr", Fixed::File(|t| line(t, aio::events()))),
     ("epoll", Fixed::Dir(EPOLL)),
     ("inotify", Fixed::Dir(INOTIFY)),
     ("mqueue", Fixed::Dir(MQUEUE)),

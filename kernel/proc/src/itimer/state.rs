@@ -9,6 +9,7 @@ use ksync::Once;
 use task::time;
 use task::wait::WaitQueue;
 
+use crate::of_program::OfProgram;
 use crate::rlimit::{self, Limit};
 use crate::timers::state::Timers;
 use crate::timers::watch::Watch;
@@ -40,6 +41,8 @@ pub struct Seldom {
     pub(crate) posix: Timers,
     /// What waits for the process's CPU time; allocated at first use.
     pub(crate) cpu_watch: Once<Arc<Watch>>,
+    /// What crates above keep for the program; made at first use, and never replaced.
+    pub(crate) of_program: Once<Box<dyn OfProgram>>,
     /// Woken by the end of the process.
     pub(crate) ended: WaitQueue,
     /// Woken by each signal that becomes pending for the process or a thread of it, once the process has `HEARS_SIGNALS`.
@@ -58,6 +61,7 @@ impl Default for Seldom {
             quiet_until: AtomicU64::new(u64::MAX),
             posix: Timers::default(),
             cpu_watch: Once::new(),
+            of_program: Once::new(),
             ended: WaitQueue::new(),
             arrivals: WaitQueue::new(),
         }

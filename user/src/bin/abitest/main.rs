@@ -9,6 +9,7 @@ mod harness;
 mod accounts;
 mod acls;
 mod affinity;
+mod aio;
 mod births;
 mod clone3;
 mod cpu_timers;
@@ -96,6 +97,7 @@ const SUBJECTS: &[&[Test]] = &[
     files::TESTS,
     inotify::TESTS,
     accounts::TESTS,
+    aio::TESTS,
     affinity::TESTS,
     births::TESTS,
     clone3::TESTS,
