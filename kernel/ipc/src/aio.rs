@@ -167,7 +167,7 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// The contexts of a program.
+/// The contexts of a program, by address. Two may have the same one, where the program has unmapped the page of the first.
 #[derive(Default)]
 pub struct Contexts(Spin<Vec<Arc<Context>>, ListLock>);
 
@@ -200,7 +200,8 @@ impl Contexts {
         loop {
             let mut list = self.0.lock();
             if list.len() < list.capacity() {
-                list.push(context);
+                let place = list.partition_point(|other| other.at < at);
+                list.insert(place, context);
                 return Ok(());
             }
             let room = (list.len() * 2).max(4);
@@ -223,8 +224,8 @@ impl Contexts {
     /// `NoContext`.
     pub fn find(&self, at: u64) -> Result<Arc<Context>, AioError> {
         let list = self.0.lock();
-        let found = list.iter().find(|context| context.at == at);
-        found.cloned().ok_or(AioError::NoContext)
+        let place = list.binary_search_by_key(&at, |context| context.at);
+        place.map_or(Err(AioError::NoContext), |n| Ok(list[n].clone()))
     }
 
     /// Destroys the context at an address: threads that wait for its events find out, and its events are lost.
@@ -233,8 +234,8 @@ impl Contexts {
     /// `NoContext`.
     pub fn destroy(&self, at: u64) -> Result<(), AioError> {
         let mut list = self.0.lock();
-        let place = list.iter().position(|context| context.at == at);
-        let context = list.swap_remove(place.ok_or(AioError::NoContext)?);
+        let place = list.binary_search_by_key(&at, |context| context.at);
+        let context = list.remove(place.map_err(|_| AioError::NoContext)?);
         drop(list);
         context.destroy();
         Ok(())
