@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use vm::alloc::Pressure;
+use vm::object::{Cache, Frames, ObjectRef};
 use vm::page::Flags;
-use vm::space::{Advice, Chaos, MapArgs};
-use vm::{Access, FaultError, MapProt, Pfn, Rights, Tuning};
+use vm::space::{Advice, Chaos, MapArgs, Source};
+use vm::{Access, EntryFlags, FaultError, MapProt, Pfn, Rights, Tuning};
 use vm_host::Lab;
 use vm_host::program::Program;
 
@@ -163,6 +164,32 @@ fn a_fault_is_served_though_its_mapping_changes_all_the_time() {
     let counts = lab.vm.counts();
     assert_eq!((counts.leaves_filled, counts.restarts), (0, 0));
     assert_eq!(program.read(AT + 8 * PAGE), Ok(0));
+    end(lab, program);
+}
+
+/// A device takes the place of the memory while the pages for its leaf are zeroed: its registers are mapped, and no page of zeroes hides
+/// them.
+#[test]
+fn no_leaf_of_zeroes_takes_the_place_of_a_device() {
+    let (lab, program) = begin(4096);
+    let frames = Frames {
+        index: 1 << 20,
+        first: Pfn(1 << 20),
+        count: BLOCK as u32,
+        cache: Cache::Uncached,
+    };
+    let device = ObjectRef::new_device(&lab.vm, frames).expect("memory");
+    let args = MapArgs {
+        flags: EntryFlags::SHARED,
+        source: Source::Object(&device, (1 << 20) * PAGE),
+        ..MapArgs::anon(BLOCK * PAGE, RW).at(AT)
+    };
+    let replace = || assert_eq!(program.space.map(&lab.vm, &args), Ok(AT));
+    let (answer, times) = write_beside(&lab, &program, When::Page, once_at(300), replace);
+    assert_eq!((answer, times), (Ok(()), 1));
+    assert_eq!(lab.vm.counts().leaves_filled, 0);
+    assert_eq!(device.lookup(&ksync::pin(), (1 << 20) + 8), None);
+    device.release(&lab.vm);
     end(lab, program);
 }
 

@@ -104,6 +104,7 @@ impl<M: Machine> Attempt<'_, M> {
             && RUN_FRAMES as usize == ENTRIES
             && self.vm.tuning.fill_leaves
             && self.layers.len() == 1
+            && object.frames().is_none()
             && self.front_writable(object.is_anon())
             && !self.entry.prot().contains(Prot::EXEC)
             && self.wants_superpage(object, index)
