@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use vm::object::ObjectRef;
-use vm::space::{MapArgs, Source, Space};
+use vm::space::{Advice, MapArgs, Source, Space};
 use vm::{EntryFlags, Gather, MapProt, rmap};
 use vm_host::{Access, Lab};
 
@@ -82,4 +82,42 @@ fn nobody_writes_to_a_page_that_was_protected() {
         rmap::write_protect_all(&world.lab.vm, &world.file, 0, pfn);
         drop(busy);
     }));
+}
+
+/// Shared memory that is no file: a hole in it, made by the parent, while the child's removal has not flushed. It is announced over all
+/// addresses, and its index 0 is mapped at [`AT`].
+#[test]
+fn nobody_writes_to_shared_memory_that_a_hole_has_freed() {
+    let lab = Lab::new(256, 2);
+    let parent = Space::new(&lab.vm).expect("memory");
+    let args = MapArgs {
+        flags: EntryFlags::SHARED,
+        ..MapArgs::anon(2 * PAGE, MapProt::READ | MapProt::WRITE)
+    };
+    assert_eq!(parent.map(&lab.vm, &args.at(AT)), Ok(AT));
+    let child = parent.fork(&lab.vm).expect("memory");
+    lab.play_all();
+    let on_cpu_1 = |act: &dyn Fn()| {
+        ksync::host::set_cpu(1);
+        act();
+        ksync::host::set_cpu(0);
+    };
+    on_cpu_1(&|| lab.run(&child));
+    for at in [AT, AT + PAGE] {
+        let written = lab.touch(&child, 1, at, Access::Write, |_| ());
+        assert_eq!(written, Ok(()));
+    }
+    let (vm, mut removal) = (&lab.vm, Gather::new());
+    child
+        .pmap()
+        .remove_range(vm, AT, AT + 2 * PAGE, &mut removal);
+    assert_eq!(vm.machine.write(1, AT, 8), Ok(()), "not flushed yet");
+    assert_eq!(parent.advise(vm, AT, 2 * PAGE, Advice::Remove), Ok(()));
+    let written = [AT, AT + PAGE].map(|at| vm.machine.write(1, at, 9).is_ok());
+    removal.finish(vm);
+    assert_eq!(written, [false; 2]);
+    on_cpu_1(&|| lab.stop(&child));
+    child.clear(vm);
+    parent.clear(vm);
+    lab.finish();
 }

@@ -29,7 +29,7 @@ impl HubValue for Object {
 
     #[inline(always)]
     fn counts(&self) -> bool {
-        !Map::FINDS_EXTENTS && self.kind != Kind::File
+        !Map::FINDS_EXTENTS && !self.is_freed_while_mapped()
     }
 }
 

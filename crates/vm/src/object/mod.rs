@@ -163,6 +163,11 @@ impl Object {
         ptr::from_ref(self).addr()
     }
 
+    /// Whether scans free its pages, by a hole or a smaller size, while others map them: those of files and of shared memory.
+    pub(crate) fn is_freed_while_mapped(&self) -> bool {
+        matches!(self.kind, Kind::File | Kind::Shared(_))
+    }
+
     /// The kind of its contents.
     pub fn kind(&self) -> Kind {
         self.kind

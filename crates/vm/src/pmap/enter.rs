@@ -22,7 +22,7 @@ pub enum Entered {
     /// The slot mapped the frame with fewer rights. No other CPU needs a flush: rights only grew, and a CPU with the
     /// old translation takes at most one fault, which drops it.
     Upgraded,
-    /// The slot mapped another frame, by this entry, whose A and D bits the caller must now hand on. No CPU has a
+    /// The slot mapped another frame, by this entry, whose D bit the caller hands on where the page could have been written by it. No CPU has a
     /// translation for it any more.
     Replaced(Pte),
 }

@@ -30,8 +30,8 @@
 //!
 //! Whether a page is writable is the AND of the W bits along the path; no code relies on a leaf's W alone.
 //!
-//! A leaf of 2 MiB may stand for a table whose entries agree: [`Pmap::promote`] makes one, for the fault that takes the
-//! last frame of a reserved run, and whatever concerns a part of it divides it. See `doc/vm-superpages.md`.
+//! A leaf of 2 MiB may stand for a table whose entries agree: [`Pmap::promote`] makes one where they do, a fault
+//! may fill one at once, and whatever concerns a part of it divides it. See `doc/vm-superpages.md`.
 //!
 //! Not implemented, and not ruled out: tables that several pmaps share (a directory entry would say so, and pruning,
 //! push-down and release would stop at it).

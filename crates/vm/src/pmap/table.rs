@@ -8,8 +8,8 @@
 //!   after it is emptied. So if it is zero under the lock, the table is empty and stays so while the lock is held.
 //!   Scans empty entries without the lock, so it is atomic.
 //! - `DEAD`, in the same word, says that the table is unlinked. It is set under the lock; a CPU that has locked a dead
-//!   table walks again from the root. A dead table of level 1 is empty, and stays so; or its 512 entries are frozen for
-//!   good, and a leaf of 2 MiB has taken its place.
+//!   table walks again from the root. A dead table of level 1 is empty, and stays so; or a leaf of 2 MiB has taken its
+//!   place, and its 512 entries are frozen for good, or never were filled and count as 512.
 //! - `groups` has one bit for each eight entries (one cache line). A clear bit means eight empty entries. The bit is
 //!   set under the lock before an entry of the group is filled, and cleared under the lock by an operation that finds
 //!   all eight empty. Walks over ranges skip empty groups, so that the cost of a sparse table depends on its entries.

@@ -36,8 +36,8 @@ pub(crate) use self::hold::{Held, hold, leave, leave_if, leave_run, list};
 pub(crate) use self::sharers::sharers;
 use crate::alloc::NoMemory;
 use crate::backing::MappedExtent;
-use crate::object::{Kind, Object};
-use crate::page::{Flags, HardBusy, Page, PageArray, Pfn, hub_of};
+use crate::object::Object;
+use crate::page::{Flags, HardBusy, PAGE_SIZE, Page, PageArray, Pfn, hub_of};
 use crate::pmap::{Pmap, Pte};
 use crate::tlb::ScanGather;
 use crate::{Machine, Vm};
@@ -119,8 +119,8 @@ pub trait ReverseMap: Send + Sync + 'static {
     /// Whether each entry is listed with its page, so that an operation on it holds the list. Else a fault claims the entry
     /// for a page that it does not hold busy, and a removal makes it busy while it marks the page.
     const PER_PAGE: bool;
-    /// Whether a scan finds entries through the extents that are attached to the object. Else only a file's hub lists them, for
-    /// [`walk_shown`](ReverseMap::walk_shown), and others count them; and no unreachable pages are swept, because the spaces
+    /// Whether a scan finds entries through the extents that are attached to the object. Else only hubs of files and of shared memory list
+    /// them, for [`walk_shown`](ReverseMap::walk_shown) and for flushes that are due, and others count them; and no unreachable pages are swept, because the spaces
     /// that have private memory attached are not known.
     const FINDS_EXTENTS: bool;
 
@@ -464,24 +464,21 @@ fn scan_mapped<'a, M: Machine>(
 }
 
 /// Where entries are listed, a removal unlists an entry before its flush, and a scan that comes between the two does not meet the
-/// entry. So after the lists it looks at each mapping of a file, which is attached until that flush is over, for flushes that are due
+/// entry. So after the lists it looks at each mapping of the object, which is attached until that flush is over, for flushes that are due
 /// where the pages may have been mapped, and makes them. Without that a frame could be used again while a CPU still writes to it.
-/// Pages of memory that is no file are freed after the last attachment, and so after all flushes.
+/// Pages of private memory are freed after the last attachment, and so after all flushes.
 fn join_removals(object: &Object, pages: &[&Page], gather: &mut ScanGather) {
-    if Map::FINDS_EXTENTS || object.kind() != Kind::File {
+    if Map::FINDS_EXTENTS || !object.is_freed_while_mapped() {
         return;
     }
-    let indexes = || pages.iter().map(|page| page.index());
-    let (first, last) = (indexes().min(), indexes().max());
-    let behind = last.map(|last| last.saturating_add(1));
-    let Some((first, behind)) = first.zip(behind) else {
-        return;
-    };
     // Not a walk, which lets go of the locks: the caller may have no reference on the object, but a page of it.
     let _all: ControlFlow<()> = hub_of(object).scan(|extent| {
-        let range = extent.addresses(first, behind);
-        if !range.is_empty() {
-            gather.flush_pending(extent.pmap(), &range);
+        // Page by page: the extent that is announced for shared memory is longer than the memory.
+        let addresses = pages.iter().filter_map(|page| extent.address(page.index()));
+        let (low, high) =
+            addresses.fold((u64::MAX, 0), |(low, high), at| (low.min(at), high.max(at)));
+        if low <= high {
+            gather.flush_pending(extent.pmap(), &(low..high + PAGE_SIZE as u64));
         }
         ControlFlow::Continue(())
     });
