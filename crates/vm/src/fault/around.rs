@@ -41,7 +41,7 @@ impl<M: Machine> Attempt<'_, M> {
             start,
             count,
             self.prot(writable),
-            || self.entry.state() == self.state,
+            || self.is_unchanged(),
             |n| {
                 if n - run_at >= run.len() {
                     (run, run_at) = (object.slots_from(self.pin, index(n))?, n);

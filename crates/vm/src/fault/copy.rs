@@ -71,7 +71,7 @@ impl<M: Machine> Attempt<'_, M> {
         }
         copy_frame(&self.vm.machine, pfn, found.pfn);
         self.vm.stats.get(self.pin).cow_copy.add(1);
-        let step = self.put(front, (pfn, true), 0, || {
+        let step = self.put(front, (pfn, true), || {
             self.is_visible_below_front(found.depth) && stayed()
         });
         if matches!(step, Step::Done) && found.object.is_private() {
@@ -114,7 +114,7 @@ impl<M: Machine> Attempt<'_, M> {
         // Once the page is in its slot, folding does not drop the front layer. A fork from then on inherits both
         // layers, and a lookup finds the page in one of them. A fork before that may have been followed by a fold that
         // dropped the front layer from the chain.
-        let still = || self.entry.state() == self.state && self.empty_between(found.depth);
+        let still = || self.is_unchanged() && self.empty_between(found.depth);
         if !found.page.is(found.object.identity(), found.index) {
             return Step::Again;
         }

@@ -29,12 +29,14 @@ impl<M: Machine> Attempt<'_, M> {
             };
             self.vm.machine.copy_device(pfn, frame);
             self.vm.stats.get(self.pin).cow_copy.add(1);
-            return self.put(front, (pfn, true), 0, || true);
+            return self.put(front, (pfn, true), || true);
         }
         let writable = shared && self.entry.prot().contains(Prot::WRITE);
         let leaf = Pte::unmanaged(frame, self.prot(writable)).with(frames.cache.bits());
         // The frame never leaves its object, so only the entry's state and the layers above can change.
         let depth = self.layers.len() - 1;
-        self.enter_leaf(leaf, || self.check(depth))
+        self.enter_leaf(leaf, || {
+            self.is_unchanged() && self.empty_above(self.va, depth)
+        })
     }
 }

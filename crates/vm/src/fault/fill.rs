@@ -79,20 +79,20 @@ impl<M: Machine> Attempt<'_, M> {
         };
         self.vm.stats.get(self.pin).zero_fill.add(1);
         if alone {
-            self.put(empty, (pfn, writable), depth, || true)
+            self.put(empty, (pfn, writable), || true)
         } else {
-            self.put(empty, (pfn, writable), depth, || self.empty_but(depth))
+            self.put(empty, (pfn, writable), || self.empty_but(depth))
         }
     }
 
-    /// Inserts a fresh page into `object` and enters it, if `also` still holds under the table's lock. If it is not entered, a
+    /// Inserts a fresh page into `object` and enters it, if the entry has not changed and `also` holds under the table's lock: what else the
+    /// decision rests on, such as that no layer above has a page. If it is not entered, a
     /// page of anonymous memory is taken out again. The frame belongs to the object afterwards, or is freed.
     #[inline(always)]
     pub(super) fn put(
         &self,
         empty: EmptySlot<'_>,
         (pfn, writable): (Pfn, bool),
-        depth: usize,
         also: impl Fn() -> bool,
     ) -> Step {
         let flags = if writable {
@@ -120,7 +120,7 @@ impl<M: Machine> Attempt<'_, M> {
         if writable && !object.is_anon() {
             object.note_store(self.vm);
         }
-        let step = self.enter_busy(pfn, writable, || self.check(depth) && also());
+        let step = self.enter_busy(pfn, writable, || self.is_unchanged() && also());
         if matches!(step, Step::Done) {
             // A slot that was made on the way stays as it is: it would have to be looked up.
             if let Some(slot) = slot {

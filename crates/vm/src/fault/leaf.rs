@@ -139,7 +139,7 @@ impl<M: Machine> Attempt<'_, M> {
         let entered = self
             .space
             .pmap()
-            .enter_large(self.vm, self.pin, base, leaf, || self.check(0));
+            .enter_large(self.vm, self.pin, base, leaf, || self.is_unchanged());
         if !entered {
             held.give_up(self.vm, self.pin);
             return false;

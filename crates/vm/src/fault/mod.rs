@@ -348,11 +348,11 @@ impl Found<'_> {
 }
 
 impl<M: Machine> Attempt<'_, M> {
-    /// Whether all decisions still hold, for a page found, or inserted, at `depth`: the entry has not changed, and no
-    /// layer above has a page. Called under the lock of the page table.
+    /// Whether the entry has not changed since the attempt began. Asked under the lock of the page table, with what else the decision
+    /// rests on.
     #[inline(always)]
-    fn check(&self, depth: usize) -> bool {
-        self.entry.state() == self.state && self.empty_above(self.va, depth)
+    fn is_unchanged(&self) -> bool {
+        self.entry.state() == self.state
     }
 
     /// Whether a layer has no page at an address.
@@ -370,11 +370,11 @@ impl<M: Machine> Attempt<'_, M> {
                 .all(|layer| self.is_empty_at(layer, va))
     }
 
-    /// As `check`, for a page that was found. A private copy above a file is not entered beyond its end: truncation lowers the
-    /// limit, and then takes this lock, when it looks for copies.
+    /// Whether all decisions still hold for a page that was found at `depth`. A private copy above a file is not entered beyond its end:
+    /// truncation lowers the limit, and then takes this lock, when it looks for copies.
     #[inline(always)]
     fn check_found(&self, depth: usize) -> bool {
-        self.entry.state() == self.state && (self.layers.len() == 1 || self.is_visible(depth))
+        self.is_unchanged() && (self.layers.len() == 1 || self.is_visible(depth))
     }
 
     /// Whether the page of the layer at `depth` is what the chain shows: no layer above has one, and a file below reaches so far.

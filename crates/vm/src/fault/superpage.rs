@@ -82,7 +82,7 @@ impl<M: Machine> Attempt<'_, M> {
         };
         zero_frame(&self.vm.machine, pfn);
         self.vm.stats.get(self.pin).zero_fill.add(1);
-        let step = self.put(empty, (pfn, writable), 0, || {
+        let step = self.put(empty, (pfn, writable), || {
             self.layers.len() == 1 || self.empty_but(0)
         });
         self.promoted_if(whole, step)
