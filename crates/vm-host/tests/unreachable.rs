@@ -53,6 +53,20 @@ fn what_the_child_was_not_given_goes_with_the_parent() {
     reads(&child, AT, 0..100, 0);
 }
 
+/// The part that is left out comes before the part that the child gets: no other space has its layers by then.
+#[test]
+fn what_the_child_was_not_given_at_the_beginning_goes_with_the_parent() {
+    let lab = Lab::new();
+    let p = lab.program_of(PAGES);
+    p.space
+        .advise(&lab.vm, AT, 100 * PAGE, Advice::DontFork)
+        .unwrap();
+    let child = p.fork().unwrap();
+    drop(p);
+    assert_eq!(lab.pages(), PAGES - 100);
+    reads(&child, AT + 100 * PAGE, 100..PAGES, 0);
+}
+
 /// A part that was moved has a layer of its own, on the same memory as the rest.
 #[test]
 fn what_was_moved_and_not_given_goes_with_the_parent() {
