@@ -45,6 +45,8 @@ pub enum Charge {
     Marks,
     /// Bytes that POSIX message queues may hold, as Linux counts them.
     Queues,
+    /// Directories of which F_NOTIFY tells, once for each open file and table of descriptors.
+    DirMarks,
 }
 
 /// How far a CPU's balance may change before the common word is updated; memory has no limit.
@@ -63,9 +65,10 @@ const BATCHES: [i64; KINDS] = [
     8,
     64,
     1 << 14,
+    8,
 ];
 /// The last kind says how many there are.
-const KINDS: usize = Charge::Queues as usize + 1;
+const KINDS: usize = Charge::DirMarks as usize + 1;
 
 /// An account.
 pub struct Account {
@@ -158,6 +161,17 @@ impl Payer {
         if let Some(account) = self.0 {
             account.tally.charge(&ksync::pin(), kind as usize, n as i64);
         }
+    }
+
+    /// Charges `n` unless more than `most` would be charged then; returns whether it did. Of several callers near the limit, all may be refused.
+    pub fn charge_within(self, kind: Charge, n: usize, most: u64) -> bool {
+        // Charged first, so that of two threads at the limit one sees the other's charge.
+        self.charge(kind, n);
+        let over = self.is_over(kind, most);
+        if over {
+            self.give_back(kind, n);
+        }
+        !over
     }
 
     /// Returns `n`.
@@ -307,5 +321,16 @@ mod tests {
         assert!(payer.is_limited() && !Payer::NOBODY.is_limited());
         assert!(!Payer::new(account(0)).is_limited());
         assert!(payer.is(payer) && !payer.is(Payer::NOBODY));
+    }
+
+    #[test]
+    fn a_charge_beyond_the_limit_is_none() {
+        let account = account(1000);
+        let payer = Payer::new(account);
+        assert!(payer.charge_within(Charge::DirMarks, 2, 3));
+        assert!(!payer.charge_within(Charge::DirMarks, 2, 3));
+        assert_eq!(account.held(Charge::DirMarks), 2);
+        assert!(payer.charge_within(Charge::DirMarks, 1, 3));
+        assert_eq!(account.held(Charge::DirMarks), 3);
     }
 }

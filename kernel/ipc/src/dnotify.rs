@@ -7,13 +7,14 @@
 //! Mechanism: a *mark* is the watch of the directory by one open file and one table of descriptors. The owner of the file ([`crate::owner`])
 //! has the list of its marks, and sends the signals. `vfs::notify` finds the marks of a directory.
 //!
-//! There is one mark for each open file and table, charged to the caller: so their number needs no other limit.
+//! There is one mark for each open file and table. It is charged to the caller, and a user has up to [`USER_MOST`]: an operation in a directory signals
+//! the owners of all its marks before it returns, under the directory's lock, so the marks of one user must not make those of others wait for long.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use ksync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
-use cred::MemoryCharge;
+use cred::{Charge, MemoryCharge, Payer};
 use ksync::Spin;
 use task::current::current;
 use vfs::error::{FsError, Result};
@@ -44,6 +45,9 @@ const DEAD: u32 = 0x2000_0000;
 /// Bytes charged for a mark: its memory, and its places in the list and in the table of watched inodes.
 const BYTES: usize = size_of::<Mark>() + 192;
 
+/// The most marks of one user but the super-user: so many instances of inotify(7) a user has, too, each with one mark of a directory.
+const USER_MOST: u64 = 128;
+
 /// The marks of an open file.
 pub(crate) type Marks = Spin<Vec<Arc<Mark>>, DirMarksLock>;
 
@@ -59,7 +63,33 @@ pub(crate) struct Mark {
     fd: AtomicI32,
     /// Events, [`MULTISHOT`] and [`DEAD`]. Atomic.
     wanted: AtomicU32,
+    _place: Place,
     _memory: MemoryCharge,
+}
+
+/// One of the marks that a user may have.
+struct Place(Payer);
+
+impl Place {
+    /// A place that is charged to `payer`.
+    ///
+    /// # Errors
+    /// `NoMemory` if the user has too many.
+    fn new(payer: Payer) -> Result<Place> {
+        let most = if payer.is_limited() {
+            USER_MOST
+        } else {
+            u64::MAX
+        };
+        let charged = payer.charge_within(Charge::DirMarks, 1, most);
+        charged.then(|| Place(payer)).ok_or(FsError::NoMemory)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.give_back(Charge::DirMarks, 1);
+    }
 }
 
 /// The events that a call asks for.
@@ -81,7 +111,7 @@ fn events(arg: u32) -> u32 {
 /// The caller is the owner of the file if it has none. Sleeps; takes time in proportion to the names in the directory.
 ///
 /// # Errors
-/// `NotDir`, `NoMemory`; nothing has changed.
+/// `NotDir`; `NoMemory`, also if the user has too many marks; nothing has changed.
 pub fn set(file: &File, fd: i32, files: u64, arg: u32) -> Result<()> {
     if arg & !dn::MULTISHOT == 0 {
         if let Some(owner) = owner::of(file) {
@@ -100,13 +130,15 @@ pub fn set(file: &File, fd: i32, files: u64, arg: u32) -> Result<()> {
     let own = marks.iter().find(|mark| mark.files == files);
     if !own.is_some_and(|mark| mark.add(fd, events(arg))) {
         marks.try_reserve(1).map_err(|_| FsError::NoMemory)?;
+        let payer = current().payer();
         let mark = Arc::new(Mark {
             owner: owner.me(),
             files,
             inode: inode.clone(),
             fd: AtomicI32::new(fd),
             wanted: AtomicU32::new(events(arg)),
-            _memory: MemoryCharge::new(current().payer(), BYTES),
+            _place: Place::new(payer)?,
+            _memory: MemoryCharge::new(payer, BYTES),
         });
         marks.push(mark.clone());
         // Under the lock, so that no end finds a mark that the inode does not have yet.

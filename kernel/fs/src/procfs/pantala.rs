@@ -66,6 +66,7 @@ impl DynFile for Accounts {
                 notifiers,
                 marks,
                 queues,
+                dir_marks,
             ] = [
                 Charge::Threads,
                 Charge::Memory,
@@ -81,9 +82,11 @@ impl DynFile for Accounts {
                 Charge::Notifiers,
                 Charge::Marks,
                 Charge::Queues,
+                Charge::DirMarks,
             ]
             .map(|what| a.held(what));
-            let files = names + pipe_pages + locks + in_flight + watches + notifiers + marks;
+            let told = watches + notifiers + marks + dir_marks;
+            let files = names + pipe_pages + locks + in_flight + told;
             let used = threads + memory + files + signals + ipc + shared + locked + queues;
             if used != 0 && self.only.is_none_or(|uid| uid == a.uid()) {
                 put!(out, "user={} threads={threads} memory={memory}", a.uid());
@@ -95,7 +98,7 @@ impl DynFile for Accounts {
                 put!(out, " shared_pages={shared} locked_pages={locked}");
                 put!(
                     out,
-                    " notifiers={notifiers} marks={marks} queues={queues}\n"
+                    " notifiers={notifiers} marks={marks} queues={queues} dir_marks={dir_marks}\n"
                 );
             }
         });

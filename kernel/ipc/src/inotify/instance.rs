@@ -58,13 +58,7 @@ pub(super) struct Instance {
 /// # Errors
 /// `full` beyond that; nothing is charged.
 fn count(payer: Payer, kind: Charge, most: u64, full: FsError) -> Result<()> {
-    // Charged first, so that of two threads at the limit one sees the other's charge.
-    payer.charge(kind, 1);
-    if payer.is_over(kind, most) {
-        payer.give_back(kind, 1);
-        return Err(full);
-    }
-    Ok(())
+    payer.charge_within(kind, 1, most).then_some(()).ok_or(full)
 }
 
 impl Instance {

@@ -14,6 +14,9 @@ const ATTRIB: i32 = 0x20;
 const MULTISHOT: i32 = i32::MIN;
 const ALL: i32 = 0x3f;
 const SIGNAL: i32 = 41;
+/// A user without any mark, and how many it may have.
+const USER: u32 = 42_101;
+const MOST: usize = 128;
 /// POLL_MSG, and the events of poll(2) that Linux says of it.
 const MESSAGE: (i32, u64) = (3, 0x441);
 
@@ -227,6 +230,26 @@ tests! { "dnotify";
         is!(about(fd)?, 1);
         ok!(sys::close(sub));
         is!(taken(), []);
+    }
+    a_user_has_so_many {
+        if std::fs::metadata("/proc/pantala/accounts").is_err() {
+            return Err("skip: no such limit".into());
+        }
+        // What a process had is another's when it has ended.
+        for _ in 0..2 {
+            is!(in_child(|| {
+                if sc!(SYS_setresuid, USER, USER, USER).is_err() { return 1; }
+                let mark = || open("/").and_then(|fd| fcntl(fd, F_NOTIFY, CREATE | MULTISHOT).map(|_| fd));
+                let made: Vec<_> = (0..200).map(|_| mark()).collect();
+                let (some, full) = (made.iter().flatten().count(), made.last() == Some(&Err(libc::ENOMEM)));
+                if some != MOST || !full { return 2; }
+                // More of what one mark wants takes no other's place, and a close makes room.
+                let Ok(first) = made[0] else { return 3 };
+                if fcntl(first, F_NOTIFY, DELETE).is_err() { return 4; }
+                if sys::close(first).is_err() || mark().is_err() { return 5; }
+                i32::from(mark() != Err(libc::ENOMEM)) * 6
+            })?, 0);
+        }
     }
     beside_a_watch_of_inotify {
         let (dir, fd) = watched(ALL | MULTISHOT)?;
