@@ -76,12 +76,9 @@ impl Drop for FdTable {
     }
 }
 
-/// Tells `file` that one of its descriptors was closed, and releases the locks of `owner` on it.
+/// Tells `file` that one of its descriptors was closed, and ends what `owner` has asked of it.
 fn closed(file: &File, owner: Option<u64>) {
-    release(file, owner);
-    if let (Some(owner), Some(signals)) = (owner, file.signals()) {
-        signals.descriptor_closed(owner);
-    }
+    disown(file, owner);
     if let Kind::Other(ops) = &file.kind
         && !file.is_place()
     {
@@ -89,11 +86,15 @@ fn closed(file: &File, owner: Option<u64>) {
     }
 }
 
-/// Releases the locks of `owner` on `file`, because one of its descriptors is gone: POSIX releases them even if other descriptors of
+/// Ends the signals of `file` that were asked for in the table `owner`, and releases its locks, because one of its descriptors is gone: POSIX releases them even if other descriptors of
 /// the file are open.
-fn release(file: &File, owner: Option<u64>) {
+fn disown(file: &File, owner: Option<u64>) {
+    let Some(owner) = owner else { return };
+    if let Some(signals) = file.signals() {
+        signals.descriptor_closed(owner);
+    }
     // A file opened with O_PATH is none through which locks could be had, as on Linux.
-    if let Some(owner) = owner.filter(|_| !file.is_place())
+    if !file.is_place()
         && let Some(locks) = file.locks()
     {
         lock::release(locks, owner);
@@ -283,7 +284,7 @@ impl FdTable {
         Ok(to)
     }
 
-    /// Takes descriptors out again that still refer to these files. Meanwhile another thread may have closed one and opened
+    /// Takes descriptors out again that still refer to these files, with what was asked of the files by the table's processes. Meanwhile another thread may have closed one and opened
     /// another file at the same descriptor.
     pub fn undo(&self, made: &[(i32, &FileRef)]) {
         for &(fd, file) in made {
@@ -296,8 +297,8 @@ impl FdTable {
                 let owner = self.owner(&table);
                 drop(table);
                 drop(undone);
-                // Nobody has had it, and so closed it.
-                release(file, owner);
+                // No program was given it, and so closed it: it is not flushed. But another thread may have used its number.
+                disown(file, owner);
             }
         }
     }

@@ -5,8 +5,8 @@ mod reference;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 
 use cred::{CapSet, Charge, Cred};
 use hal::uio::IoBuf;
@@ -18,6 +18,7 @@ use vfs::error::Result;
 use vfs::fdtable::{FdTable, NR_OPEN, STEP, first_in_steps};
 use vfs::file::{File, FileRef, Kind};
 use vfs::pipe;
+use vfs::watch::Signals;
 
 /// A limit that no test but those of limits reaches.
 const MANY: u64 = NR_OPEN;
@@ -325,6 +326,42 @@ fn descriptors_are_taken_back_only_if_they_have_the_same_file() {
         assert_eq!(add(&table), Ok(0), "their numbers are free");
         drop(mine);
         assert_eq!(closed.load(SeqCst), 1);
+    });
+}
+
+/// Notes the tables that have closed a descriptor of its file.
+#[derive(Default)]
+struct Closes(Mutex<Vec<u64>>);
+
+impl Signals for Closes {
+    fn descriptor_closed(&self, files: u64) {
+        self.0.lock().expect("no panic").push(files);
+    }
+
+    fn closed(&self) {}
+}
+
+/// Of each way in which a descriptor ends, that of another thread's descriptor which a failed call takes back, too.
+#[test]
+fn signals_that_were_asked_for_end_with_any_descriptor() {
+    let ways: [fn(&FdTable, &FileRef); 4] = [
+        |table, _| close(table, 0).unwrap(),
+        |table, file| table.undo(&[(0, file)]),
+        |table, _| table.close_range(0, 0, false),
+        |table, _| table.dup_to(1, 0, false, MANY).map(drop).unwrap(),
+    ];
+    on(1, move || {
+        for (n, way) in ways.iter().enumerate() {
+            let file = file();
+            let table = table_of(1, &file);
+            add(&table).unwrap();
+            let closes = Arc::new(Closes::default());
+            file.set_signals(closes.clone());
+            table.note_lock();
+            way(&table, &file);
+            let told = closes.0.lock().expect("no panic");
+            assert_eq!(*told, [table.lock_owner()], "way {n}");
+        }
     });
 }
 
