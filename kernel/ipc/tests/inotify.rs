@@ -12,16 +12,24 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use cred::Charge;
 use hal::uio::IoBuf;
-use ipc::inotify::{MAX_EVENTS, MAX_INSTANCES, MAX_WATCHES, flag, make, remove};
+use ipc::inotify::{self, MAX_EVENTS, MAX_INSTANCES, MAX_WATCHES, Request, flag, make, remove};
 use notes::*;
 use support::Calls;
 use support_names::{free_all, inode, mount_plain, umount};
 use task::current::current;
+use vfs::dynamic::{DynFile, Dynamic, Text};
 use vfs::error::FsError;
+use vfs::exec::ExecFile;
+use vfs::exec_cache::{self, OFTEN};
 use vfs::file::{FileRef, o};
+use vfs::inode::Inode;
 use vfs::notify::event::ev;
 use vfs::poll::PollMask;
 use vfs::rename::RenameMode::{Exchange, Replace};
+use vm_host::heap::{self, Heap};
+
+#[global_allocator]
+static HEAP: Heap = Heap;
 
 #[test]
 fn a_file_that_nothing_watches_has_no_mark() {
@@ -381,5 +389,99 @@ fn each_instance_is_told() {
         calls.open("/f", o::RDONLY).unwrap();
         let counts: Vec<_> = all.iter().map(|n| events(n).len()).collect();
         assert_eq!(counts, [1, 1, 1, 1, 1]);
+    });
+}
+
+/// Whether the exec cache keeps the program `/p`.
+fn is_kept() -> bool {
+    let place = Calls::of_root().follow("/p").unwrap();
+    exec_cache::find(&ksync::pin(), &place.mount, &place.dentry).is_some()
+}
+
+/// Opens the program `/p` for execution.
+fn run() -> ExecFile {
+    ExecFile::open(vfs::FsContext::boot().context(), b"/p").unwrap()
+}
+
+/// One that nothing watches when it begins may end unheard; but what comes into the cache and leaves it is nobody's open and close.
+#[test]
+fn watches_are_told_of_each_execution_of_a_program_that_the_cache_keeps() {
+    on(1, || {
+        Calls::of_root().create("/p").unwrap();
+        support_names::set_mode("/p", 0o755);
+        let n = instance();
+        let wd = add(&n, "/", ev::OPEN | ev::CLOSE_NOWRITE).unwrap();
+        let [open, close] = [ev::OPEN, ev::CLOSE_NOWRITE].map(|mask| [event(wd, mask, "p")]);
+        for time in 0..2 * OFTEN {
+            let program = run();
+            assert_eq!(events(&n), open, "execution {time}");
+            // As by fork(2).
+            let other = program.clone();
+            drop(program);
+            free_all();
+            assert_eq!(events(&n), [], "execution {time}");
+            drop(other);
+            free_all();
+            assert_eq!(events(&n), close, "execution {time}");
+        }
+        assert!(is_kept(), "a watch keeps no program out");
+        exec_cache::forget(|_| true);
+        free_all();
+        assert_eq!(events(&n), []);
+    });
+}
+
+#[test]
+fn a_program_that_was_kept_before_the_watch_is_closed_for_nobody() {
+    on(1, || {
+        Calls::of_root().create("/p").unwrap();
+        support_names::set_mode("/p", 0o755);
+        (0..2 * OFTEN).for_each(|_| drop(run()));
+        assert!(is_kept());
+        let n = instance();
+        let wd = add(&n, "/p", ev::OPEN | ev::CLOSE_NOWRITE).unwrap();
+        drop(run());
+        free_all();
+        let told = [ev::OPEN, ev::CLOSE_NOWRITE].map(|mask| event(wd, mask, ""));
+        assert_eq!(events(&n), told);
+        assert!(is_kept());
+        exec_cache::forget(|_| true);
+        free_all();
+        assert_eq!(events(&n), []);
+    });
+}
+
+/// A file that is made on demand: by each lookup another one, which nobody is charged for.
+struct Made;
+
+impl DynFile for Made {
+    fn print(&self, _: &mut Text) -> Result<(), FsError> {
+        Ok(())
+    }
+}
+
+/// Marks of so many inodes take at most what the user is charged for them, with what else is kept by nothing but them.
+#[test]
+fn a_mark_is_charged_for_all_that_it_takes() {
+    const MANY: u32 = 500;
+    on(1, || {
+        let calls = Calls::of_root();
+        (0..MANY).for_each(|i| calls.create(&format!("/{i}")).unwrap());
+        let files = |i: u32| inode(&format!("/{i}"));
+        let made = |i: u32| Dynamic::File(Box::new(Made)).inode(9, i.into(), 0o444, (0, 0));
+        let kinds: [&dyn Fn(u32) -> Arc<Inode>; 2] = [&files, &made];
+        for inode_of in kinds {
+            let n = instance();
+            let held = || current().payer().held(Charge::Memory) as isize;
+            let (live, before) = (heap::live(), held());
+            for i in 0..MANY {
+                inotify::add(&n, &inode_of(i), Request::new(ev::OPEN).unwrap()).unwrap();
+            }
+            let (took, charged) = (heap::live() - live, held() - before);
+            let each = (took / MANY as isize, charged / MANY as isize);
+            assert!((took..4 * took).contains(&charged), "{each:?}");
+            drop(n);
+            free_all();
+        }
     });
 }

@@ -1,5 +1,6 @@
 //! Executable files, as execve(2) opens them.
 
+use alloc::sync::Arc;
 use cred::SetIds;
 use fscore::perm;
 use hal::uio::IoBuf;
@@ -26,6 +27,17 @@ pub struct ExecFile(Handle);
 enum Handle {
     Own(FileRef),
     Cached(CachedExe),
+    Watched(Arc<Watched>),
+}
+
+/// A file of the exec cache whose watches were told that an execution has opened it. They are told of its close when the last process
+/// ends that runs it by that execution.
+struct Watched(CachedExe);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.0.tell(ev::CLOSE_NOWRITE);
+    }
 }
 
 /// Checks that the caller may execute the file at `path`, if it is a program.
@@ -51,20 +63,16 @@ impl ExecFile {
             let found = fs
                 .walk(&cred)
                 .resolve(path, Want::FOLLOW, |pin, mount, dentry| {
-                    // A watch is told when each process opens it, and when the last one ends.
                     let cached = exec_cache::find(pin, mount, dentry);
-                    cached
-                        .filter(|_| !dentry.may_be_watched())
-                        .ok_or_else(|| Path {
-                            mount: mount.clone(),
-                            dentry: dentry.clone(),
-                        })
+                    cached.ok_or_else(|| Path {
+                        mount: mount.clone(),
+                        dentry: dentry.clone(),
+                    })
                 })?;
             match found {
                 Ok(text) => {
-                    let file = ExecFile(Handle::Cached(text));
-                    executable(file.path().ok_or(FsError::NotFound)?)?;
-                    Ok(file)
+                    executable(text.path.as_ref().ok_or(FsError::NotFound)?)?;
+                    Ok(Self::cached(text)?)
                 }
                 Err(path) => Self::try_at(path),
             }
@@ -89,21 +97,36 @@ impl ExecFile {
         }
         mem::admit_process().map_err(|_| FsError::NoMemory)?;
         let data = Regular::open(inode, Use::Run).map_err(|e| Unused::because(inode, e))?;
-        let often = inode.is_run_often() && !path.dentry.may_be_watched();
+        let often = inode.is_run_often();
         // Charged to no user, because a cached file outlives the process that executed it first.
-        let file = File::open_for_all(Some(path), Kind::Regular(data), o::RDONLY);
+        let flags = o::RDONLY | if often { o::UNTOLD } else { 0 };
+        let file = File::open_for_all(Some(path), Kind::Regular(data), flags);
+        if often {
+            return Ok(Self::cached(exec_cache::keep(file))?);
+        }
         file.tell(ev::OPEN);
-        Ok(ExecFile(if often {
-            Handle::Cached(exec_cache::keep(file))
-        } else {
-            Handle::Own(file)
-        }))
+        Ok(ExecFile(Handle::Own(file)))
+    }
+
+    /// An execution of a file of the exec cache: tells its watches, if there are any.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    fn cached(text: CachedExe) -> Result<Self> {
+        let path = text.path.as_ref();
+        if !path.is_some_and(|path| path.dentry.may_be_watched()) {
+            return Ok(ExecFile(Handle::Cached(text)));
+        }
+        mem::admit_process().map_err(|_| FsError::NoMemory)?;
+        text.tell(ev::OPEN);
+        Ok(ExecFile(Handle::Watched(Arc::new(Watched(text)))))
     }
 
     fn file(&self) -> &File {
         match &self.0 {
             Handle::Own(file) => file,
             Handle::Cached(text) => text,
+            Handle::Watched(watched) => &watched.0,
         }
     }
 

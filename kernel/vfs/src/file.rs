@@ -3,6 +3,8 @@
 //! A [`File`] is what a descriptor refers to: a position, flags, and operations. Files are shared (by fork, dup and sendmsg),
 //! so references to them are counted, by [`FileRef`]; references to the mount that a file is on are counted per CPU.
 
+mod flags;
+
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
@@ -33,38 +35,9 @@ use super::place::{Path, flag};
 use super::poll::PollMask;
 use super::watch::{Signals, Watchers};
 
-ksync::lock_class!(pub PosLock, "file position", rank = 40);
+pub use flags::o;
 
-/// Flags of open(2) and fcntl(2), as x86-64 numbers them; the names are those of open(2).
-#[expect(missing_docs, reason = "Linux's names: flags of open(2)")]
-pub mod o {
-    pub const ACCMODE: u32 = 3;
-    pub const RDONLY: u32 = 0;
-    pub const WRONLY: u32 = 1;
-    pub const RDWR: u32 = 2;
-    pub const CREAT: u32 = 0o100;
-    pub const EXCL: u32 = 0o200;
-    pub const NOCTTY: u32 = 0o400;
-    pub const TRUNC: u32 = 0o1000;
-    pub const APPEND: u32 = 0o2000;
-    pub const NONBLOCK: u32 = 0o4000;
-    pub const DSYNC: u32 = 0o10000;
-    pub const ASYNC: u32 = 0o20000;
-    pub const DIRECT: u32 = 0o40000;
-    pub const LARGEFILE: u32 = 0o100_000;
-    pub const DIRECTORY: u32 = 0o200_000;
-    pub const NOFOLLOW: u32 = 0o400_000;
-    pub const NOATIME: u32 = 0o1_000_000;
-    pub const CLOEXEC: u32 = 0o2_000_000;
-    pub const SYNC: u32 = 0o4_010_000;
-    pub const PATH: u32 = 0o10_000_000;
-    pub const TMPFILE: u32 = 0o20_000_000 | DIRECTORY;
-    /// Flags that F_SETFL may change, besides O_ASYNC.
-    pub const SETFL: u32 = APPEND | NONBLOCK | DIRECT | NOATIME;
-    /// Flags that F_GETFL reports.
-    pub const KEPT: u32 =
-        ACCMODE | SETFL | ASYNC | DSYNC | SYNC | LARGEFILE | DIRECTORY | PATH | NOFOLLOW | TMPFILE;
-}
+ksync::lock_class!(pub PosLock, "file position", rank = 40);
 
 /// How lseek(2) takes its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,19 +216,19 @@ impl File {
     /// Makes an open file, which is charged to the caller's user.
     pub fn open(path: Option<Path>, kind: Kind, flags: u32) -> FileRef {
         let charge = MemoryCharge::new(current().payer(), kind.bytes());
-        Self::open_charged(path, kind, flags, charge)
+        Self::make(path, kind, flags & o::KEPT, charge)
     }
 
-    /// Makes an open file that is charged to no user.
+    /// Makes an open file that is charged to no user. With [`o::UNTOLD`], those that use it tell watches of its close.
     pub fn open_for_all(path: Option<Path>, kind: Kind, flags: u32) -> FileRef {
-        Self::open_charged(path, kind, flags, MemoryCharge::NONE)
+        Self::make(path, kind, flags, MemoryCharge::NONE)
     }
 
-    fn open_charged(path: Option<Path>, kind: Kind, flags: u32, charge: MemoryCharge) -> FileRef {
+    fn make(path: Option<Path>, kind: Kind, flags: u32, charge: MemoryCharge) -> FileRef {
         let file = File {
             path,
             kind,
-            flags: AtomicU32::new(flags & o::KEPT),
+            flags: AtomicU32::new(flags & (o::KEPT | o::UNTOLD)),
             pos: Mutex::new(0),
             locked: AtomicBool::new(false),
             signals: Once::new(),
@@ -582,10 +555,10 @@ fn check_end(pos: u64, buf: &IoBuf) -> Result<()> {
 
 impl Drop for File {
     fn drop(&mut self) {
-        self.tell(match self.writable() {
-            true => ev::CLOSE_WRITE,
-            false => ev::CLOSE_NOWRITE,
-        });
+        if *self.flags.get_mut() & o::UNTOLD == 0 {
+            let writes = self.writable();
+            self.tell([ev::CLOSE_NOWRITE, ev::CLOSE_WRITE][usize::from(writes)]);
+        }
         self.watchers.tell();
         if let Some(signals) = self.signals.take() {
             signals.closed();

@@ -4,9 +4,10 @@ use alloc::sync::Arc;
 use ksync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use cred::MemoryCharge;
+use proc::process::Process;
 use task::wait::Cause;
 use vfs::error::{FsError, Result};
-use vfs::inode::Inode;
+use vfs::inode::{Inode, Node};
 use vfs::notify::event::{Event, Watch, ev};
 use vfs::notify::table;
 
@@ -15,10 +16,20 @@ use super::flag;
 use super::instance::Instance;
 use super::queue::Record;
 
-/// Bytes charged for a mark: its memory, and its places in the instance and in the table of watched inodes.
-const BYTES: usize = size_of::<Mark>() + 256;
+/// Bytes charged for a mark: its memory, and its places in the instance and in the table of watched inodes, of which the latter is a tree of its own. As the
+/// heap rounds them up.
+const BYTES: usize = size_of::<Mark>() + 768;
+/// The same for what nothing keeps but the mark, and nobody else is charged for: an inode that was made on demand, and the record of a process that may
+/// have ended.
+const MADE_BYTES: usize = (size_of::<Inode>() + size_of::<Process>()).next_power_of_two() + 256;
 /// Bytes of a mark, and of what it keeps: for the default of the limit on marks.
 pub(super) const COST: u64 = (BYTES + 2 * size_of::<Inode>()) as u64;
+
+/// Bytes charged for a mark of that inode.
+fn bytes(inode: &Inode) -> usize {
+    let made = matches!(inode.node, Node::Dynamic(_));
+    BYTES + if made { MADE_BYTES } else { 0 }
+}
 
 /// A mark.
 pub(super) struct Mark {
@@ -49,7 +60,7 @@ impl Mark {
             inode: inode.clone(),
             wanted: AtomicU32::new(request.wanted()),
             dead: AtomicBool::new(false),
-            _memory: MemoryCharge::new(instance.payer, BYTES),
+            _memory: MemoryCharge::new(instance.payer, bytes(inode)),
         })
     }
 
