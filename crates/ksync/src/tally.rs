@@ -8,7 +8,7 @@
 //!
 //! Mechanism: each CPU counts what was charged there and what was returned there in two counters that only grow. A
 //! reader sums the returns first. Every return that it sees was charged before, so the difference is never less than
-//! what was outstanding between the two sums.
+//! what was outstanding between the two sums. The counters may wrap around: only what is outstanding is an amount.
 //!
 //! So that not every charge needs a sum, a CPU adds its balance to a common word whenever that has changed by a
 //! *batch*. As long as the common word is farther from the limit than all CPUs' batches, no sum is made.
@@ -29,7 +29,9 @@ struct Count {
 
 impl Count {
     fn balance(&self) -> i64 {
-        self.charged.load(Relaxed) - self.returned.load(Relaxed)
+        self.charged
+            .load(Relaxed)
+            .wrapping_sub(self.returned.load(Relaxed))
     }
 }
 
@@ -65,7 +67,7 @@ impl<const N: usize> Tally<N> {
         // otherwise only the amount of a charge matters.
         count
             .charged
-            .store(count.charged.load(Relaxed) + n, Relaxed);
+            .store(count.charged.load(Relaxed).wrapping_add(n), Relaxed);
         self.tell(count, kind);
     }
 
@@ -76,13 +78,13 @@ impl<const N: usize> Tally<N> {
         // Release: a CPU that sees this also sees the charge, which the caller knows of.
         count
             .returned
-            .store(count.returned.load(Relaxed) + n, Release);
+            .store(count.returned.load(Relaxed).wrapping_add(n), Release);
         self.tell(count, kind);
     }
 
     #[inline]
     fn tell(&self, count: &Count, kind: usize) {
-        let moved = count.balance() - count.told.load(Relaxed);
+        let moved = count.balance().wrapping_sub(count.told.load(Relaxed));
         if moved.unsigned_abs() >= self.batches[kind].unsigned_abs() {
             self.tell_batch(count, kind, moved);
         }
@@ -91,7 +93,9 @@ impl<const N: usize> Tally<N> {
     #[cold]
     #[inline(never)]
     fn tell_batch(&self, count: &Count, kind: usize, moved: i64) {
-        count.told.store(count.told.load(Relaxed) + moved, Relaxed);
+        count
+            .told
+            .store(count.told.load(Relaxed).wrapping_add(moved), Relaxed);
         self.common.0[kind].fetch_add(moved, Relaxed);
     }
 
@@ -129,13 +133,11 @@ impl<const N: usize> Tally<N> {
         charged: impl Fn(&[Count; N]) -> &AtomicI64,
     ) -> i64 {
         // Acquire: a reader that sees a return also sees its charge, and all earlier charges.
-        let back: i64 = self
-            .cpus
-            .iter()
-            .map(|cpu| returned(cpu).load(Acquire))
-            .sum();
-        let all: i64 = self.cpus.iter().map(|cpu| charged(cpu).load(Relaxed)).sum();
-        all - back
+        let cpus = || self.cpus.iter();
+        let back = cpus().map(|cpu| returned(cpu).load(Acquire));
+        let back = back.fold(0, i64::wrapping_add);
+        let all = cpus().map(|cpu| charged(cpu).load(Relaxed));
+        all.fold(0, i64::wrapping_add).wrapping_sub(back)
     }
 }
 
@@ -184,5 +186,24 @@ mod tests {
         tally.charge(&pin, 0, 1000);
         assert!(tally.is_over(0, 999));
         assert!(!tally.is_over(0, 1000));
+    }
+
+    /// What was charged and returned so far may be more than a counter holds; what is outstanding is not.
+    #[test]
+    fn counters_wrap_around() {
+        const HUGE: i64 = i64::MAX / 2;
+        let tally = Tally::<1>::new(2, [8]);
+        let pin = pin();
+        tally.charge(&pin, 0, 5);
+        for _ in 0..5 {
+            tally.charge(&pin, 0, HUGE);
+            assert_eq!(tally.outstanding(0), HUGE + 5);
+            assert!(tally.is_over(0, HUGE));
+            tally.give_back(&pin, 0, HUGE);
+            assert_eq!(tally.outstanding(0), 5);
+            assert!(!tally.is_over(0, 5));
+        }
+        tally.give_back(&pin, 0, 5);
+        assert!(tally.is_settled());
     }
 }
