@@ -88,6 +88,27 @@ fn there_are_so_many_queues_and_more_for_the_privileged() {
 }
 
 #[test]
+fn what_forbids_a_queue_is_told_in_the_order_of_linux() {
+    on(1, || {
+        MAX_QUEUES.store(1, std::sync::atomic::Ordering::Relaxed);
+        let maker = user(1000);
+        let make = |name: &[u8], messages, limit| {
+            let mut how = how(MAKE, messages, 1);
+            how.limit = limit;
+            mqueue::open(&maker, name, how)
+        };
+        // Neither a size that there is not nor one beyond the limit takes a place.
+        assert_eq!(make(b"a", 0, 0).err(), Some(FsError::Invalid));
+        assert_eq!(make(b"a", 1, 0).err(), Some(FsError::TooManyFiles));
+        let _kept = make(b"a", 1, 1 << 20).expect("a place");
+        for (messages, limit) in [(0, 0), (0, 1 << 20), (1, 0), (1, 1 << 20)] {
+            assert_eq!(make(b"b", messages, limit).err(), Some(FsError::NoSpace));
+        }
+        unlink("a").expect("privileged");
+    });
+}
+
+#[test]
 fn sizes_have_bounds() {
     on(1, || {
         let (root, other) = (Cred::root(), user(1000));

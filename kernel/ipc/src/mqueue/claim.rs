@@ -1,6 +1,6 @@
 //! How large a queue is, and what its maker is charged for it.
 
-use ksync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use ksync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cred::{Cap, Charge, Cred, Payer};
 use vfs::error::{FsError, Result};
@@ -61,51 +61,59 @@ impl Shape {
     }
 }
 
-/// What a queue's maker is charged for it, until it is given back, at the latest by the drop.
+/// One of the queues that there may be.
+pub(super) struct Counted(());
+
+impl Counted {
+    /// Counts another queue, of a maker with these credentials.
+    ///
+    /// # Errors
+    /// `NoSpace` if there are too many.
+    pub fn new(cred: &Cred) -> Result<Counted> {
+        let most = match cred.capable(Cap::SysResource) {
+            true => u64::MAX,
+            false => MAX_QUEUES.load(Relaxed),
+        };
+        let next = |others: u64| (others < most).then_some(others + 1);
+        let counted = QUEUES.fetch_update(Relaxed, Relaxed, next);
+        counted.map(|_| Counted(())).map_err(|_| FsError::NoSpace)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        QUEUES.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What a queue's maker is charged for it.
 pub(super) struct Claim {
     payer: Payer,
-    /// 0 once it was given back. Atomic.
-    bytes: AtomicUsize,
+    bytes: usize,
+    _counted: Counted,
 }
 
 impl Claim {
     /// Charges a queue to the user of `cred`, whom RLIMIT_MSGQUEUE permits `limit` bytes.
     ///
     /// # Errors
-    /// `NoSpace` for one queue too many; `TooManyFiles` beyond the limit. Nothing is charged.
-    pub fn new(shape: Shape, cred: &Cred, limit: u64) -> Result<Claim> {
+    /// `TooManyFiles` beyond the limit. Nothing is charged.
+    pub fn new(counted: Counted, shape: Shape, cred: &Cred, limit: u64) -> Result<Claim> {
         let bytes = shape.bytes();
-        if bytes as u64 > limit {
+        let (payer, kind) = (cred.payer, Charge::Queues);
+        if bytes as u64 > limit || !payer.charge_within(kind, bytes, limit) {
             return Err(FsError::TooManyFiles);
         }
-        // Charged first, so that of two threads at a limit one sees the other's charge. The drop gives back.
-        let claim = Claim {
-            payer: cred.payer,
-            bytes: AtomicUsize::new(bytes),
-        };
-        let others = QUEUES.fetch_add(1, Relaxed);
-        claim.payer.charge(Charge::Queues, bytes);
-        if others >= MAX_QUEUES.load(Relaxed) && !cred.capable(Cap::SysResource) {
-            return Err(FsError::NoSpace);
-        }
-        if claim.payer.is_over(Charge::Queues, limit) {
-            return Err(FsError::TooManyFiles);
-        }
-        Ok(claim)
-    }
-
-    /// Gives back what is charged, if that was not done.
-    pub fn give_back(&self) {
-        let bytes = self.bytes.swap(0, Relaxed);
-        if bytes != 0 {
-            self.payer.give_back(Charge::Queues, bytes);
-            QUEUES.fetch_sub(1, Relaxed);
-        }
+        Ok(Claim {
+            payer,
+            bytes,
+            _counted: counted,
+        })
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.give_back();
+        self.payer.give_back(Charge::Queues, self.bytes);
     }
 }

@@ -23,7 +23,6 @@ use vfs::setattr::NewMode;
 use vfs::superblock::FsKind;
 use vfs::tmpfs::{self, Settings};
 
-use super::claim::Shape;
 use super::file::{QueueFile, SIZE};
 use super::queue::Queue;
 
@@ -164,7 +163,7 @@ fn create(cred: &Cred, root: &Path, name: &[u8], how: How) -> Result<FileRef> {
     let dir = &root.dentry.inode;
     let mut made = None;
     let dentry = dir.dir()?.create(&root.dentry, name, cred.payer, || {
-        let queue = Queue::new(Shape::new(how.shape, cred)?, cred, how.limit)?;
+        let queue = Queue::new(how.shape, cred, how.limit)?;
         made = Some(queue.clone());
         Ok(inode(cred, root, how.mode, queue))
     })?;

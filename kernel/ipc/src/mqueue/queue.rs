@@ -10,7 +10,7 @@ use ksync::Spin;
 use task::wait::WaitQueue;
 use vfs::error::{FsError, Result};
 
-use super::claim::{Claim, Shape};
+use super::claim::{Claim, Counted, Shape};
 use super::notice::Registration;
 use super::transfer::{Message, Receiver, Sender};
 
@@ -34,6 +34,8 @@ pub(super) struct State {
     opens: usize,
     /// Whether it has a name.
     named: bool,
+    /// What its maker is charged; `None` once it has ended.
+    claim: Option<Claim>,
 }
 
 /// A queue. See `doc/mqueue.md`.
@@ -43,17 +45,19 @@ pub(super) struct Queue {
     pub state: Spin<State, QueueLock>,
     /// Those that poll.
     pub pollers: WaitQueue,
-    claim: Claim,
     _memory: MemoryCharge,
 }
 
 impl Queue {
-    /// An empty queue with a name and one open file, charged to the user of `cred`.
+    /// An empty queue with a name and one open file, charged to the user of `cred`, whom RLIMIT_MSGQUEUE permits `limit` bytes. Its size is what the
+    /// program asks for by `wanted`, as in [`Shape::new`].
     ///
     /// # Errors
-    /// Those of [`Claim::new`]; `NoMemory`.
-    pub fn new(shape: Shape, cred: &Cred, limit: u64) -> Result<Arc<Queue>> {
-        let claim = Claim::new(shape, cred, limit)?;
+    /// Those of [`Counted::new`], [`Shape::new`] and [`Claim::new`], in this order, as in Linux; `NoMemory`.
+    pub fn new(wanted: Option<[i64; 2]>, cred: &Cred, limit: u64) -> Result<Arc<Queue>> {
+        let counted = Counted::new(cred)?;
+        let shape = Shape::new(wanted, cred)?;
+        let claim = Claim::new(counted, shape, cred, limit)?;
         let mut places = Vec::new();
         places
             .try_reserve_exact(shape.messages)
@@ -70,9 +74,9 @@ impl Queue {
                 registration: None,
                 opens: 1,
                 named: true,
+                claim: Some(claim),
             }),
             pollers: WaitQueue::new(),
-            claim,
             _memory: MemoryCharge::names(cred.payer, bytes),
         }))
     }
@@ -122,9 +126,9 @@ impl Queue {
         let rest = (
             core::mem::take(&mut state.messages),
             state.registration.take(),
+            state.claim.take(),
         );
         drop(state);
-        self.claim.give_back();
         drop(rest);
     }
 }
