@@ -148,6 +148,17 @@ fn all_is_charged_to_the_user_that_sets_it() {
     });
 }
 
+/// As in Linux, that a user whose names take too much memory has no room comes after all else that forbids a list, at `/0`.
+fn check_what_is_refused_first(full: &Cred, acl: &[u8]) {
+    let mut stranger = full.clone();
+    stranger.caps.effective = CapSet::EMPTY;
+    let by_stranger = set_by(&stranger, "/0", ACCESS, acl, How::Any);
+    assert_eq!(by_stranger, Err(Perm));
+    let invalid = list((0, 8), 5, 7, 0);
+    let refused = set_by(full, "/0", ACCESS, &invalid, How::Any);
+    assert_eq!(refused, Err(FsError::Invalid));
+}
+
 #[test]
 fn a_user_sets_no_more_than_memory_allows() {
     on(1, || {
@@ -172,6 +183,7 @@ fn a_user_sets_no_more_than_memory_allows() {
             assert!(n < 100_000, "there is no limit");
         };
         assert_eq!(refused, NoSpace);
+        check_what_is_refused_first(&cred, &all);
         free_all();
         assert!(held() <= most && held() + (1 << 17) >= most, "{}", held());
         // A directory's list for new files is not a way around.

@@ -6,15 +6,15 @@
 //! Mechanism: a list is published before the bit of the mode that says so, and the bit is cleared before the list is taken away. A
 //! reader that finds the bit and no list looks at the mode again. All changes are made under [`Inode::lock`].
 
-use alloc::sync::Arc;
 use ksync::atomic::Ordering;
 
 use cred::{Cred, Payer};
-use fscore::acl::Subject;
+use fscore::acl::{Acl, Subject};
 
 use super::store::{self, AclKind, Attributes, KeptAcl, Set};
 use crate::error::{FsError, Result};
 use crate::inode::{HAS_ACCESS_LIST, HAS_DEFAULT_LIST, Inode, mode};
+use crate::quota::may_name;
 use crate::rights::owns;
 use crate::setattr::in_group_or_capable;
 
@@ -104,8 +104,8 @@ pub fn follow_mode(inode: &Inode, perm: u32) -> Result<()> {
 ///
 /// # Errors
 /// `NotSupported` for a symbolic link; `Access` for a default list of what is no directory; `Perm` unless `cred` [`owns`] the file;
-/// `Invalid` for a list that is not valid; `NoMemory`; `NoSpace`. Then nothing has changed.
-pub fn set(cred: &Cred, inode: &Inode, kind: AclKind, new: Option<Arc<KeptAcl>>) -> Result<()> {
+/// `Invalid` for a list that is not valid; `NoSpace`, also beyond the user's part of memory for names; `NoMemory`. Then nothing has changed.
+pub fn set(cred: &Cred, inode: &Inode, kind: AclKind, new: Option<Acl>) -> Result<()> {
     if inode.kind() == mode::LNK {
         return Err(FsError::NotSupported);
     }
@@ -116,21 +116,25 @@ pub fn set(cred: &Cred, inode: &Inode, kind: AclKind, new: Option<Arc<KeptAcl>>)
     if !owns(cred, inode) {
         return Err(FsError::Perm);
     }
-    if new.as_ref().is_some_and(|kept| !kept.acl.is_valid()) {
+    if new.as_ref().is_some_and(|acl| !acl.is_valid()) {
         return Err(FsError::Invalid);
     }
     let mut lost = 0;
     let mut bits = inode.mode() & 0o777;
     let mut kept = new;
     if kind == AclKind::Access {
-        bits = kept.as_ref().map_or(bits, |kept| kept.acl.mode_bits());
+        bits = kept.as_ref().map_or(bits, Acl::mode_bits);
         // The mode says the same.
-        kept = kept.filter(|kept| !kept.acl.is_mode());
+        kept = kept.filter(|acl| !acl.is_mode());
         if !in_group_or_capable(cred, inode.gid()) {
             lost = mode::SGID;
         }
     }
     let is = if kept.is_some() { bit(kind) } else { 0 };
+    let kept = kept.map(|acl| KeptAcl::new(acl, cred.payer)).transpose()?;
+    if kept.is_some() {
+        may_name(cred)?;
+    }
     let old = inode.attributes_now();
     let set = store::with_acl(&old, kind, kept, cred.payer)?;
     if is == 0 {

@@ -11,7 +11,7 @@ use fscore::acl::Acl;
 
 use super::list;
 use super::space::{Meaning, Use, usable};
-use super::store::{self, How, KeptAcl, Named, Set};
+use super::store::{self, How, Named, Set};
 use crate::error::{FsError, Result};
 use crate::inode::{Inode, mode};
 use crate::place::Path;
@@ -95,11 +95,7 @@ pub fn set(cred: &Cred, place: &Path, name: &[u8], value: Vec<u8>, how: How) -> 
         }
         Meaning::Acl(kind) => {
             let acl = Acl::parse(&value).map_err(store::refused)?;
-            let new = acl.map(|acl| KeptAcl::new(acl, cred.payer)).transpose()?;
-            if new.is_some() {
-                may_name(cred)?;
-            }
-            list::set(cred, inode, kind, new)
+            list::set(cred, inode, kind, acl)
         }
     }
 }
