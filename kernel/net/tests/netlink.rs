@@ -12,6 +12,7 @@ use net::SocketError;
 use net::inet::endpoint::Ip;
 use net::interface::{self, Fate};
 use net::netlink::message::{attribute, requests};
+use net::netlink::ports::Port;
 use support::{nap, on};
 use task::park::Deadline;
 use users::netlink::*;
@@ -85,6 +86,23 @@ fn a_number_is_one_sockets_until_it_is_closed() {
             bind(&other, own + 1),
             Err(SocketError::File(FsError::Invalid))
         );
+    });
+}
+
+#[test]
+fn the_first_number_that_no_socket_has_is_taken_or_none() {
+    on(1, || {
+        let first = |numbers: &[u32]| Port::first_free(numbers.iter().copied());
+        let number = |port: &Option<Port>| port.as_ref().map(Port::number);
+        let one = first(&[1 << 31, 7]);
+        assert_eq!(number(&one), Some(1 << 31));
+        let other = first(&[1 << 31, 7]);
+        assert_eq!(number(&other), Some(7));
+        for _ in 0..2 {
+            assert!(first(&[1 << 31, 7]).is_none() && first(&[]).is_none());
+        }
+        drop(one);
+        assert_eq!(number(&first(&[7, 1 << 31])), Some(1 << 31));
     });
 }
 

@@ -6,6 +6,7 @@
 //! A bind and a close take the lock of one of sixteen shards. Process numbers are handed out by CPU, so processes on different CPUs seldom meet.
 
 use alloc::collections::BTreeSet;
+use core::iter;
 
 use ksync::Spin;
 
@@ -36,13 +37,17 @@ impl Port {
 
     /// Takes the number of a process, or another one: at random, so that no user can take beforehand those that would be tried.
     pub fn choose(pid: u32) -> Option<Port> {
-        Port::take(pid).or_else(|| {
-            (0..TRIES).find_map(|_| {
-                let mut any = [0; 4];
-                drivers::random::fill(&mut any);
-                Port::take(1 << 31 | u32::from_ne_bytes(any))
-            })
-        })
+        let at_random = (0..TRIES).map(|_| {
+            let mut any = [0; 4];
+            drivers::random::fill(&mut any);
+            1 << 31 | u32::from_ne_bytes(any)
+        });
+        Port::first_free(iter::once(pid).chain(at_random))
+    }
+
+    /// Takes the first of these numbers that no other socket has; `None` if others have all.
+    pub fn first_free(mut numbers: impl Iterator<Item = u32>) -> Option<Port> {
+        numbers.find_map(Port::take)
     }
 
     /// The number.
