@@ -235,6 +235,7 @@ tests! { "dnotify";
         if std::fs::metadata("/proc/pantala/accounts").is_err() {
             return Err("skip: no such limit".into());
         }
+        let _ = watched(0)?;
         // What a process had is another's when it has ended.
         for _ in 0..2 {
             is!(in_child(|| {
@@ -250,6 +251,17 @@ tests! { "dnotify";
                 i32::from(mark() != Err(libc::ENOMEM)) * 6
             })?, 0);
         }
+    }
+    a_mark_that_has_ended_takes_no_place {
+        let (dir, _) = watched(0)?;
+        let sub = ok!(open(&format!("{dir}/sub")));
+        ok!(sc!(SYS_rmdir, path(&format!("{dir}/sub"))));
+        is!(in_child(|| {
+            if sc!(SYS_setresuid, USER, USER, USER).is_err() { return 1; }
+            // Each ends at once, since the directory is gone.
+            let made = (0..2 * MOST).all(|_| fcntl(sub, F_NOTIFY, CREATE | MULTISHOT).is_ok());
+            i32::from(!made) * 2
+        })?, 0);
     }
     beside_a_watch_of_inotify {
         let (dir, fd) = watched(ALL | MULTISHOT)?;
