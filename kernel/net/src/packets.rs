@@ -168,6 +168,27 @@ impl Packet {
         name: Option<Arc<Name>>,
         from: Option<Ids>,
     ) -> Result<Box<Packet>> {
+        Self::make(buf, sent, payer, (name, from), mem::admit_process)
+    }
+
+    /// As [`new`](Self::new), of the kernel's own bytes, which have no sender; does not wait for memory.
+    ///
+    /// # Errors
+    /// `NoBuffers`.
+    pub fn at_once(bytes: &[u8], sent: &Arc<Sent>, payer: Payer) -> Result<Box<Packet>> {
+        let mut from = IoBuf::Drain(bytes);
+        Self::make(&mut from, sent, payer, (None, None), mem::admit)
+    }
+
+    /// As [`new`](Self::new). `of` is what is known of the sender; `admit` says whether there is memory.
+    fn make(
+        buf: &mut IoBuf,
+        sent: &Arc<Sent>,
+        payer: Payer,
+        of: (Option<Arc<Name>>, Option<Ids>),
+        admit: fn() -> core::result::Result<(), mem::NoMemory>,
+    ) -> Result<Box<Packet>> {
+        let (name, from) = of;
         let len = buf.remaining();
         let mut packet = Packet {
             data: Vec::new(),
@@ -180,7 +201,7 @@ impl Packet {
             cost: cost(len),
             _charge: MemoryCharge::new(payer, len + size_of::<Packet>()),
         };
-        mem::admit_process().map_err(|_| SocketError::NoBuffers)?;
+        admit().map_err(|_| SocketError::NoBuffers)?;
         packet
             .data
             .try_reserve_exact(len)

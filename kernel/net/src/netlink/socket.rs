@@ -4,6 +4,7 @@
 //! the queue was full, and the next receive fails with `NoBuffers`. What is in the queue is bounded by SO_RCVBUF and charged to the user that made the
 //! socket. Nobody but the kernel sends to it.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -169,29 +170,39 @@ impl NetlinkSocket {
     /// Adds a datagram to the queue; returns whether it is not lost. If there is no room, or no memory, the next receive fails. A socket that is connected
     /// to another one hears that alone, as in Linux.
     fn deliver(&self, bytes: &[u8]) -> bool {
-        if self.link.lock().to.port != 0 {
-            return true;
-        }
-        self.arrive(bytes)
+        self.hears_another() || self.arrive(bytes)
+    }
+
+    /// As [`deliver`](Self::deliver); does not wait for memory.
+    fn deliver_at_once(&self, bytes: &[u8]) -> bool {
+        let make = |bytes: &[u8]| Packet::at_once(bytes, &self.account, self.payer);
+        self.hears_another() || self.arrive_as(bytes, make)
+    }
+
+    /// Whether the socket is connected to another one.
+    fn hears_another(&self) -> bool {
+        self.link.lock().to.port != 0
     }
 
     /// As [`deliver`](Self::deliver), also to a socket that is connected.
     fn arrive(&self, bytes: &[u8]) -> bool {
+        self.arrive_as(bytes, |bytes| {
+            let mut from = IoBuf::Drain(bytes);
+            Packet::new(&mut from, &self.account, self.payer, None, None)
+        })
+    }
+
+    /// As [`arrive`](Self::arrive), with the function that makes the packet.
+    fn arrive_as(&self, bytes: &[u8], make: impl Fn(&[u8]) -> Result<Box<Packet>>) -> bool {
         if self.congested.load(Relaxed) {
             return false;
         }
-        let arrived = self.account.reserve(packets::cost(bytes.len())) && self.push(bytes).is_ok();
+        let push = || self.inbox.try_push(&mut Some(make(bytes)?), 0, true);
+        let arrived = self.account.reserve(packets::cost(bytes.len())) && push().is_ok();
         if !arrived {
             self.lose();
         }
         arrived
-    }
-
-    /// As [`deliver`](Self::deliver), where there is room.
-    fn push(&self, bytes: &[u8]) -> Result<()> {
-        let mut from = IoBuf::Drain(bytes);
-        let packet = Packet::new(&mut from, &self.account, self.payer, None, None)?;
-        self.inbox.try_push(&mut Some(packet), 0, true).map(|_| ())
     }
 
     /// Says that a datagram was lost: once, as in Linux, until the inbox is empty.
@@ -296,11 +307,12 @@ impl NetlinkSocket {
         Ok((out, charge))
     }
 
-    /// Begins a listing. Takes its lock; may sleep.
+    /// Begins a listing. Waits for memory, if need be; then takes the listing's lock, and may sleep.
     ///
     /// # Errors
     /// `Busy` while there is another one.
     fn begin(&self, listing: Listing) -> Result<Performed, Refusal> {
+        let _ = mem::admit_process();
         let mut current = self.listing.lock();
         if current.is_some() {
             return Err(FsError::Busy.into());
@@ -310,7 +322,8 @@ impl NetlinkSocket {
         Ok(Performed::Begun)
     }
 
-    /// Sends the next datagram of the listing, if there is one and no more than half of the room for what waits to be received is used.
+    /// Sends the next datagram of the listing, if there is one and no more than half of the room for what waits to be received is used. Does not wait for
+    /// memory: a thread that is killed so that there is some must not wait for one that holds the lock.
     fn proceed(&self, current: &mut Option<Listing>) {
         let half = self.account.limit() / 2;
         let Some(listing) = current.as_mut().filter(|_| self.account.used() <= half) else {
@@ -318,16 +331,19 @@ impl NetlinkSocket {
         };
         match listing.write(self.room, self.number, self.settings.is_on(option::EXT_ACK)) {
             // The next receive tries again what is lost.
-            Ok((datagram, _)) if !self.deliver(datagram.bytes()) => {}
+            Ok((datagram, _)) if !self.deliver_at_once(datagram.bytes()) => {}
             Ok((_, Some(done))) => listing.advance(done),
             Ok((_, None)) => *current = None,
             Err(_) => self.lose(),
         }
     }
 
-    /// As [`proceed`](Self::proceed). Takes the listing's lock; may sleep.
+    /// As [`proceed`](Self::proceed), after a wait for memory, if need be. Takes the listing's lock; may sleep.
     fn go_on(&self) {
-        self.proceed(&mut self.listing.lock());
+        if self.listing.lock().is_some() {
+            let _ = mem::admit_process();
+            self.proceed(&mut self.listing.lock());
+        }
     }
 
     /// Where a send goes.
