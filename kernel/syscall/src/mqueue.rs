@@ -4,6 +4,7 @@ use abi::raw::general as nr;
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
+use core::ptr;
 
 use hal::uaccess::UserPtr;
 use ipc::mqueue::{self, How, Message, Notice, Registration};
@@ -175,6 +176,7 @@ enum What {
 
 /// A process, and what is done for it.
 struct Told {
+    pid: u32,
     process: Weak<Process>,
     what: What,
 }
@@ -192,7 +194,10 @@ impl Told {
 
 impl Notice for Told {
     fn lives(&self) -> bool {
-        self.process.strong_count() > 0
+        // Its record stays for a while after its end, and longer where a list of processes is read.
+        let pin = ksync::pin();
+        ids::process(&pin, self.pid)
+            .is_some_and(|p| ptr::eq(p, self.process.as_ptr()) && !p.is_zombie())
     }
 
     fn arrived(mut self: Box<Self>) {
@@ -271,6 +276,7 @@ fn notify(a: &mut Args) -> Result<u64, Errno> {
     let pid = me.process().pid();
     let process = ids::find_process(pid).ok_or(Errno::ESRCH)?;
     let notice = Box::new(Told {
+        pid,
         process: Arc::downgrade(&process),
         what,
     });

@@ -304,6 +304,22 @@ tests! { "mqueue";
         is!(ok!(pending(libc::SIGUSR2)).0, libc::SIGUSR2);
     }
 
+    a_registration_ends_with_its_process_if_others_share_the_descriptors {
+        if std::fs::metadata("/proc/pantala").is_err() {
+            return Err("skip: it stays for ever".into());
+        }
+        let fd = ok!(queue(4, 0));
+        // SIGEV_NONE.
+        let event = [0, (libc::SIGEV_NONE as u64) << 32, 0, 0, 0, 0, 0, 0];
+        let args = [fd as u64, event.as_ptr() as u64, 0, 0];
+        for _ in 0..20 {
+            let child = ok!(sys::clone_calling(libc::CLONE_FILES | libc::SIGCHLD, libc::SYS_mq_notify, args));
+            ok!(sys::wait(child as i64, 0));
+            ok!(notify(fd, 0, 0, libc::SIGEV_NONE));
+            ok!(forget(fd));
+        }
+    }
+
     registrations_end {
         let n = name("reg");
         let fd = ok!(open(&n, MAKE | NONBLOCK, 0o600, Some([4, 16])));
