@@ -86,9 +86,9 @@ mod msg {
 
 const FLAGS: u32 = o::CLOEXEC | o::NONBLOCK;
 
-const AF_UNIX: i32 = 1;
-const AF_INET: i32 = 2;
-const AF_INET6: i32 = 10;
+pub(super) const AF_UNIX: i32 = 1;
+pub(super) const AF_INET: i32 = 2;
+pub(super) const AF_INET6: i32 = 10;
 const AF_NETLINK: i32 = netlink::AF_NETLINK as i32;
 /// A number that no protocol of the internet reaches.
 const PROTOCOLS: i32 = 263;

@@ -7,7 +7,9 @@ use abi::raw::general as nr;
 use alloc::vec::Vec;
 use hal::uaccess::{StrError, read_cstr};
 use hal::user;
+use net::socket::{SocketFile, Type};
 use vfs::error::FsError;
+use vfs::file::File;
 use vfs::notify::event::ev;
 use vfs::notify::told;
 use vfs::open::writable_dir;
@@ -18,6 +20,7 @@ use vfs::xattr::store::How;
 
 use super::errno::Errno;
 use super::fsutil::{Caller, at, fault, real_file, user_bytes, user_path};
+use super::socket::{AF_INET, AF_INET6, AF_UNIX};
 use crate::call::{Args, Handler};
 
 /// The calls of this file.
@@ -41,18 +44,77 @@ const NAME_MAX: usize = 256;
 /// Largest value of an attribute in bytes, and largest list of names.
 const SIZE_MAX: u64 = 65536;
 
-/// One operation: with the arguments of its call, on the file at a place; `None` for one that has no path, such as a pipe.
-type Operation = fn(&Args, Option<&Path>) -> Result<u64, Errno>;
+/// What the attributes are of.
+enum On<'a> {
+    /// The file at a place.
+    Place(&'a Path),
+    /// An open file that has no path: a pipe, a socket.
+    Unnamed(&'a File),
+}
+
+impl<'a> On<'a> {
+    /// Checks that the mount is writable, where there is one.
+    fn check_writable(&self) -> Result<(), Errno> {
+        match self {
+            On::Place(place) => Ok(writable_dir(place)?),
+            On::Unnamed(_) => Ok(()),
+        }
+    }
+
+    /// The place, for a change of the attribute with that name: no other file has attributes that can be changed.
+    fn place(self, name: &[u8]) -> Result<&'a Path, Errno> {
+        match self {
+            On::Place(place) => Ok(place),
+            On::Unnamed(_) => Err(lacks(name, FsError::Perm)),
+        }
+    }
+}
+
+/// One operation: with the arguments of its call.
+type Operation = fn(&Args, On) -> Result<u64, Errno>;
 
 fn by_path(a: &Args, follow: bool, f: Operation) -> Result<u64, Errno> {
     let path = user_path(a.get(0))?;
     let directory = false;
     let place = Caller::now().find(at::FDCWD, &path, 0, Want { follow, directory })?;
-    f(a, Some(&place))
+    f(a, On::Place(&place))
 }
 
 fn by_fd(a: &Args, f: Operation) -> Result<u64, Errno> {
-    f(a, real_file(a.int(0))?.path.as_ref())
+    let file = real_file(a.int(0))?;
+    f(
+        a,
+        match &file.path {
+            Some(place) => On::Place(place),
+            None => On::Unnamed(&file),
+        },
+    )
+}
+
+/// The one attribute that a socket has: its protocol.
+const PROTOCOL: &[u8] = b"system.sockprotoname\0";
+
+/// The name of the protocol of a socket, as Linux names it, with a NUL; `None` for another file.
+fn protocol(file: &File) -> Option<&'static [u8]> {
+    let socket = SocketFile::of(file)?;
+    let stream = socket.kind() == Type::Stream;
+    Some(match (socket.domain() as i32, stream) {
+        (AF_UNIX, true) => b"UNIX-STREAM\0",
+        (AF_UNIX, false) => b"UNIX\0",
+        (AF_INET, true) => b"TCP\0",
+        (AF_INET, false) => b"UDP\0",
+        (AF_INET6, true) => b"TCPv6\0",
+        (AF_INET6, false) => b"UDPv6\0",
+        _ => b"NETLINK\0",
+    })
+}
+
+/// The error for an attribute that an open file without a path does not have, as in Linux: `user` is that for names that such files cannot have.
+fn lacks(name: &[u8], user: FsError) -> Errno {
+    match name.starts_with(b"user.") {
+        true => user.into(),
+        false => Errno::EOPNOTSUPP,
+    }
 }
 
 /// The name that the second argument leads to.
@@ -79,21 +141,34 @@ fn give(bytes: &[u8], to: u64, size: u64) -> Result<u64, Errno> {
     Ok(bytes.len() as u64)
 }
 
-fn get(a: &Args, place: Option<&Path>) -> Result<u64, Errno> {
+fn get(a: &Args, on: On) -> Result<u64, Errno> {
     let name = name(a)?;
-    let place = place.ok_or(FsError::NotSupported)?;
+    let place = match on {
+        On::Place(place) => place,
+        On::Unnamed(file) => {
+            let value = protocol(file).filter(|_| *name == PROTOCOL[..PROTOCOL.len() - 1]);
+            let value = value.ok_or_else(|| lacks(&name, FsError::NoData))?;
+            return give(value, a.get(2), a.get(3));
+        }
+    };
     let value = ops::get(&Caller::now().cred, place, &name)?;
     give(&value, a.get(2), a.get(3))
 }
 
-fn list(a: &Args, place: Option<&Path>) -> Result<u64, Errno> {
-    let Some(place) = place else { return Ok(0) };
+fn list(a: &Args, on: On) -> Result<u64, Errno> {
+    let place = match on {
+        On::Place(place) => place,
+        On::Unnamed(file) => {
+            let names = protocol(file).map_or(&[][..], |_| PROTOCOL);
+            return give(names, a.get(1), a.get(2));
+        }
+    };
     let names = ops::names(&Caller::now().cred, place)?;
     give(&names, a.get(1), a.get(2))
 }
 
-fn set(a: &Args, place: Option<&Path>) -> Result<u64, Errno> {
-    place.map_or(Ok(()), writable_dir)?;
+fn set(a: &Args, on: On) -> Result<u64, Errno> {
+    on.check_writable()?;
     let how = match a.uint(4) {
         0 => How::Any,
         1 => How::Create,
@@ -103,7 +178,7 @@ fn set(a: &Args, place: Option<&Path>) -> Result<u64, Errno> {
     };
     let name = name(a)?;
     let value = value(a.get(2), a.get(3))?;
-    let place = place.ok_or(FsError::NotSupported)?;
+    let place = on.place(&name)?;
     ops::set(&Caller::now().cred, place, &name, value, how)?;
     told::tell(&place.dentry, ev::ATTRIB, false);
     Ok(0)
@@ -117,10 +192,10 @@ fn value(from: u64, size: u64) -> Result<Vec<u8>, Errno> {
     user_bytes(from, size as usize)
 }
 
-fn remove(a: &Args, place: Option<&Path>) -> Result<u64, Errno> {
-    place.map_or(Ok(()), writable_dir)?;
+fn remove(a: &Args, on: On) -> Result<u64, Errno> {
+    on.check_writable()?;
     let name = name(a)?;
-    let place = place.ok_or(FsError::NotSupported)?;
+    let place = on.place(&name)?;
     ops::remove(&Caller::now().cred, place, &name)?;
     told::tell(&place.dentry, ev::ATTRIB, false);
     Ok(0)

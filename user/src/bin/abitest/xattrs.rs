@@ -295,6 +295,37 @@ tests! { "xattr";
         }
         Ok(())
     })?; }
+    a_socket_tells_its_protocol {
+        let kinds = [
+            (libc::AF_UNIX, libc::SOCK_STREAM, "UNIX-STREAM"),
+            (libc::AF_UNIX, libc::SOCK_DGRAM, "UNIX"),
+            (libc::AF_UNIX, libc::SOCK_SEQPACKET, "UNIX"),
+            (libc::AF_INET, libc::SOCK_STREAM, "TCP"),
+            (libc::AF_INET, libc::SOCK_DGRAM, "UDP"),
+            (libc::AF_INET6, libc::SOCK_STREAM, "TCPv6"),
+            (libc::AF_INET6, libc::SOCK_DGRAM, "UDPv6"),
+            (libc::AF_NETLINK, libc::SOCK_RAW, "NETLINK"),
+        ];
+        let (name, other) = (path("system.sockprotoname"), path("user.a"));
+        for (family, kind, protocol) in kinds {
+            let fd = ok!(sc!(SYS_socket, family, kind, 0));
+            let mut buf = [0u8; 32];
+            let len = ok!(sc!(SYS_fgetxattr, fd, name, buf.as_mut_ptr(), 32)) as usize;
+            is!(buf[..len], *format!("{protocol}\0").as_bytes());
+            is!(ok!(sc!(SYS_fgetxattr, fd, name, 0, 0)) as usize, len);
+            fails!(sc!(SYS_fgetxattr, fd, name, buf.as_mut_ptr(), len - 1), ERANGE);
+            let listed = ok!(sc!(SYS_flistxattr, fd, buf.as_mut_ptr(), 32)) as usize;
+            is!(buf[..listed], *b"system.sockprotoname\0");
+            fails!(sc!(SYS_fsetxattr, fd, name, b"x".as_ptr(), 1, 0), EOPNOTSUPP);
+            fails!(sc!(SYS_fremovexattr, fd, name), EOPNOTSUPP);
+            fails!(sc!(SYS_fgetxattr, fd, other, 0, 0), ENODATA);
+            fails!(sc!(SYS_fsetxattr, fd, other, b"x".as_ptr(), 1, 0), EPERM);
+            ok!(sys::close(fd as i32));
+        }
+        let (pipe, _to) = ok!(sys::pipe(0));
+        fails!(sc!(SYS_fgetxattr, pipe, name, 0, 0), EOPNOTSUPP);
+        fails!(sc!(SYS_fgetxattr, pipe, other, 0, 0), ENODATA);
+    }
     a_file_without_a_name_has_them {
         let fd = ok!(sc!(SYS_memfd_create, path("m"), 0)) as i32;
         let name = path("trusted.a");
