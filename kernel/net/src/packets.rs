@@ -116,8 +116,10 @@ pub struct Route {
     pub from: Endpoint,
     /// To which address.
     pub to: Ip,
-    /// The hops that it had left: IP_TTL of the sender.
+    /// The hops that it had left.
     pub hops: u8,
+    /// Its type of service, or traffic class.
+    pub class: u8,
 }
 
 /// A packet. Not to be dropped with a lock of this crate held if it has descriptors.

@@ -30,8 +30,8 @@ pub struct Message<'a> {
     pub ids: Option<Ids>,
     /// Descriptors.
     pub rights: Option<Box<Rights>>,
-    /// The internet address that it is to come from, as one of IPv6.
-    pub source: Option<[u8; 16]>,
+    /// Control messages of the levels of protocols.
+    pub control: &'a [Control<'a>],
     /// Fail with `WouldBlock` instead of waiting.
     pub nonblocking: bool,
 }
@@ -41,6 +41,17 @@ impl<'a> Message<'a> {
     pub fn addressed(&self) -> Option<&'a [u8]> {
         self.to.filter(|address| !address.is_empty())
     }
+}
+
+/// A control message of a send, of a protocol's level.
+#[derive(Clone, Copy, Debug)]
+pub struct Control<'a> {
+    /// The level.
+    pub level: i32,
+    /// The type.
+    pub kind: i32,
+    /// The contents.
+    pub data: &'a [u8],
 }
 
 /// How to receive.

@@ -4,7 +4,6 @@
 //! what its SO_RCVBUF allows. A sender never waits. What waits at a socket is charged to the user of that socket.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use cred::Payer;
 use hal::uio::IoBuf;
@@ -17,6 +16,7 @@ use vfs::lock::LockSlot;
 use vfs::poll::PollMask;
 
 use super::base::Base;
+use super::control::{self, Asked};
 use super::endpoint::{AF_UNSPEC, Endpoint, Family, Ip};
 use super::option;
 use super::ports::{self, Owner, Place, Protocol};
@@ -26,7 +26,7 @@ use crate::inbox::{self, Inbox, Pushed, Take};
 use crate::local::{BAND, LinkLock};
 use crate::option::{Options, SEND_DEFAULT};
 use crate::packets::{self, Packet, Route, Sent};
-use crate::socket::{Accepted, Address, Message, Note, OPTION, Receive, Received, Socket};
+use crate::socket::{Accepted, Address, Message, OPTION, Receive, Received, Socket};
 use crate::wait;
 
 /// The number of UDP.
@@ -201,8 +201,8 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Where a packet goes, and from where. `None` to go to the peer.
-    fn route(&self, message: &Message) -> Result<(Endpoint, Endpoint)> {
+    /// Where a message goes, and on which way. One without an address goes to the peer.
+    fn route(&self, message: &Message) -> Result<(Endpoint, Route)> {
         let to = match message.to {
             None => None,
             Some(raw) => Some(self.destination(raw)?),
@@ -215,20 +215,29 @@ impl UdpSocket {
         let link = self.link.lock();
         let (local, remote) = (link.local, link.remote);
         drop(link);
-        let to = match (to, remote) {
-            (Some(to), _) => self.base.to_reach(to, local.ip)?,
-            (None, Some(remote)) => remote,
-            (None, None) => return Err(SocketError::NoDestination),
-        };
-        let chosen = message.source.map(Ip).filter(|ip| !ip.is_any());
-        let ip = match chosen {
-            Some(ip) if ip.is_local() && ip.as_v4().is_some() == to.ip.as_v4().is_some() => ip,
+        let to = to.or(remote).ok_or(SocketError::NoDestination)?;
+        let asked = Asked::read(message.control, self.base.family, to.ip)?;
+        // A peer is one that can be reached.
+        let to = self.base.to_reach(to, local.ip)?;
+        let v4 = to.ip.as_v4().is_some();
+        let ip = match asked.source.filter(|ip| !ip.is_any()) {
+            Some(ip) if ip.is_local() && ip.as_v4().is_some() == v4 => ip,
             Some(_) => return Err(FsError::Invalid.into()),
             None if local.ip.is_any() => to.ip.source(),
             None => local.ip,
         };
+        let (hops, class) = match v4 {
+            true => (option::TTL, option::TOS),
+            false => (option::HOPS, option::TCLASS),
+        };
         let port = local.port;
-        Ok((to, Endpoint { ip, port }))
+        let route = Route {
+            from: Endpoint { ip, port },
+            to: to.ip,
+            hops: asked.hops.unwrap_or(self.base.inet.get(hops) as u8),
+            class: asked.class.unwrap_or(self.base.inet.get(class) as u8),
+        };
+        Ok((to, route))
     }
 
     fn destination(&self, raw: &[u8]) -> Result<Endpoint> {
@@ -279,7 +288,7 @@ impl UdpSocket {
         if len > usize::from(u16::MAX) {
             return Err(FsError::MessageTooLong.into());
         }
-        let (to, from) = self.route(&message)?;
+        let (to, route) = self.route(&message)?;
         let v4 = to.ip.as_v4().is_some();
         if len > if v4 { LARGEST_V4 } else { LARGEST_V6 } {
             return Err(FsError::MessageTooLong.into());
@@ -290,16 +299,7 @@ impl UdpSocket {
         if self.send_shut.load(Relaxed) {
             return Err(SocketError::QuietPipe);
         }
-        let hops = self
-            .base
-            .inet
-            .get(if v4 { option::TTL } else { option::HOPS });
-        let route = Route {
-            from,
-            to: to.ip,
-            hops: hops as u8,
-        };
-        let found = match self.find(to, from) {
+        let found = match self.find(to, route.from) {
             Some(receiver) => receiver.deliver(buf, route)?,
             None => {
                 swallow(buf)?;
@@ -311,37 +311,6 @@ impl UdpSocket {
             self.receiver.inbox.set_error(FsError::ConnectionRefused);
         }
         Ok(len)
-    }
-
-    /// What the control messages of a receive say of a packet's way.
-    fn notes(&self, route: &Route) -> Vec<Note> {
-        let mut notes = Vec::new();
-        let mut add = |of: (i32, u32), level, kind, parts: &[&[u8]]| {
-            if !self.base.inet.is_on(of) || notes.try_reserve(1).is_err() {
-                return;
-            }
-            let (mut data, mut len) = ([0; 20], 0);
-            for part in parts {
-                data[len..len + part.len()].copy_from_slice(part);
-                len += part.len();
-            }
-            notes.push(Note {
-                level,
-                kind,
-                data: (data, len),
-            });
-        };
-        let interface = crate::interface::INDEX.to_ne_bytes();
-        let hops = i32::from(route.hops).to_ne_bytes();
-        if let (Family::V4, Some(to)) = (self.base.family, route.to.as_v4()) {
-            add(option::PKTINFO, option::IP, 8, &[&interface, &to, &to]);
-            add(option::RECVTTL, option::IP, 2, &[&hops]);
-        } else {
-            let v6 = option::IPV6;
-            add(option::RECVPKTINFO6, v6, 50, &[&route.to.0, &interface]);
-            add(option::RECVHOPLIMIT, v6, 52, &[&hops]);
-        }
-        notes
     }
 }
 
@@ -462,11 +431,13 @@ impl Socket for UdpSocket {
             _ => wait::get(inbox, buf, take, self.base.options.deadline(false))?,
         };
         let route = got.route.as_ref();
+        let (options, family) = (&self.base.inet, self.base.family);
+        let notes = route.map(|route| control::told(options, family, route));
         Ok(Received {
             bytes: got.bytes,
             whole: got.whole,
-            from: route.map(|route| route.from.address(self.base.family)),
-            notes: route.map_or(Vec::new(), |route| self.notes(route)),
+            from: route.map(|route| route.from.address(family)),
+            notes: notes.unwrap_or_default(),
             stamp: got.stamp,
             ..Received::default()
         })

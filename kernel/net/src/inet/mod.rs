@@ -4,9 +4,10 @@
 //! - `joined` counts the sockets of a port that have a peer;
 //! - [`pair`] is a connection of TCP, [`tcp`] its sockets, `stream` their sends and receives, `shutdown` their ends;
 //! - [`late`] tries connects again that wait for room;
-//! - [`datagram`] is UDP.
+//! - [`datagram`] is UDP, `control` its control messages.
 
 mod base;
+mod control;
 pub mod datagram;
 pub mod endpoint;
 mod joined;

@@ -40,10 +40,14 @@ const fn number(level: i32, option: u32, range: (i32, i32), default: i32) -> Num
 
 /// A switch: every value but 0 is 1.
 const SWITCH: (i32, i32) = (i32::MIN, i32::MAX);
+/// IP_TOS.
+pub const TOS: (i32, u32) = (IP, 1);
 /// IP_PKTINFO.
 pub const PKTINFO: (i32, u32) = (IP, 8);
 /// IP_RECVTTL.
 pub const RECVTTL: (i32, u32) = (IP, 12);
+/// IP_RECVTOS.
+pub const RECVTOS: (i32, u32) = (IP, 13);
 /// IP_TTL.
 pub const TTL: (i32, u32) = (IP, 2);
 /// IPV6_V6ONLY.
@@ -52,6 +56,10 @@ pub const V6ONLY: (i32, u32) = (IPV6, 26);
 pub const RECVPKTINFO6: (i32, u32) = (IPV6, 49);
 /// IPV6_RECVHOPLIMIT.
 pub const RECVHOPLIMIT: (i32, u32) = (IPV6, 51);
+/// IPV6_RECVTCLASS.
+pub const RECVTCLASS: (i32, u32) = (IPV6, 66);
+/// IPV6_TCLASS.
+pub const TCLASS: (i32, u32) = (IPV6, 67);
 /// IPV6_UNICAST_HOPS.
 pub const HOPS: (i32, u32) = (IPV6, 16);
 /// TCP_INFO.
@@ -60,13 +68,14 @@ pub const INFO: (i32, u32) = (TCP, 11);
 pub const SYNCNT: (i32, u32) = (TCP, 7);
 
 const NUMBERS: &[Number] = &[
-    number(IP, 1, (0, 255), 0),
+    number(IP, TOS.1, (0, 255), 0),
     number(IP, TTL.1, (1, 255), 64),
     number(IP, PKTINFO.1, SWITCH, 0),
     number(IP, 10, (0, 5), 1),
     // IP_RECVERR and its like: nothing is ever in the queue of errors.
     number(IP, 11, SWITCH, 0),
     number(IP, RECVTTL.1, SWITCH, 0),
+    number(IP, RECVTOS.1, SWITCH, 0),
     number(IPV6, HOPS.1, (0, 255), 64),
     // IPV6_MULTICAST_HOPS.
     number(IPV6, 18, (-1, 255), 1),
@@ -75,7 +84,8 @@ const NUMBERS: &[Number] = &[
     number(IPV6, V6ONLY.1, SWITCH, 0),
     number(IPV6, RECVPKTINFO6.1, SWITCH, 0),
     number(IPV6, RECVHOPLIMIT.1, SWITCH, 0),
-    number(IPV6, 67, (0, 255), 0),
+    number(IPV6, RECVTCLASS.1, SWITCH, 0),
+    number(IPV6, TCLASS.1, (0, 255), 0),
     // TCP_NODELAY, TCP_MAXSEG, TCP_CORK.
     number(TCP, 1, SWITCH, 0),
     number(TCP, 2, (88, 32_767), 536),
@@ -153,11 +163,18 @@ impl InetOptions {
         let word = word(level, value)?;
         let value = match word {
             word if (n.least, n.most) == SWITCH => i32::from(word != 0),
-            -1 if [TTL, HOPS, (IPV6, 18)].contains(&(level, option)) => n.default,
+            // As in Linux, of a type of service the lowest byte counts.
+            word if (level, option) == TOS => word & 0xff,
+            -1 if [TTL, HOPS, TCLASS, (IPV6, 18)].contains(&(level, option)) => n.default,
             word if (n.least..=n.most).contains(&word) => word,
             // As in Linux, negative seconds to wait for data are none.
             word if (level, option) == (TCP, 9) && word < 0 => 0,
             _ => return Err(FsError::Invalid.into()),
+        };
+        // The two bits about congestion are TCP's own.
+        let value = match (level, option) {
+            TOS | TCLASS if of.1 == Type::Stream => value & !3,
+            _ => value,
         };
         self.values[at].store(value, Relaxed);
         Ok(())

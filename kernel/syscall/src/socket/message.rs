@@ -6,9 +6,8 @@ use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use net::Socket;
 use net::ids::Ids;
-use net::inet::endpoint::Ip;
 use net::rights::{MOST, Rights};
-use net::socket::{Message, Received, Type};
+use net::socket::{self, Message, Received, Type};
 use task::current::current;
 use task::time::monotonic_ns;
 use vfs::file::FileRef;
@@ -33,9 +32,6 @@ const HEAD: usize = 16;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const SCM_CREDENTIALS: i32 = 2;
-/// Level and type of the control messages that say from which address a packet is to come.
-const PKTINFO: (i32, i32) = (0, 8);
-const PKTINFO6: (i32, i32) = (41, 50);
 
 /// A struct msghdr, as a program has it.
 struct Header {
@@ -85,17 +81,11 @@ pub fn count(socket: &dyn Socket, got: &Received, flags: u32) -> u64 {
 
 /// What the control messages of a send say.
 #[derive(Default)]
-struct Control {
+struct Control<'a> {
     ids: Option<Ids>,
     files: Vec<FileRef>,
-    /// Of a struct in_pktinfo or in6_pktinfo.
-    source: Option<[u8; 16]>,
-}
-
-/// Bytes of a structure that has them.
-fn bytes<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
-    let part = data.get(at..at + N).and_then(|part| part.try_into().ok());
-    part.unwrap_or([0; N])
+    /// Those of the levels of protocols.
+    others: Vec<socket::Control<'a>>,
 }
 
 fn word(bytes: &[u8], at: usize) -> i32 {
@@ -103,25 +93,28 @@ fn word(bytes: &[u8], at: usize) -> i32 {
     word.map_or(0, i32::from_ne_bytes)
 }
 
-impl Control {
+/// The bytes of the control messages of a send.
+///
+/// # Errors
+/// ENOBUFS, EFAULT.
+fn control_bytes(header: &Header) -> Result<Vec<u8>, Errno> {
+    let len = header.control_len;
+    if len > CONTROL {
+        return Err(Errno::ENOBUFS);
+    }
+    let mut raw = alloc::vec![0; len];
+    let mut from = IoBuf::user(header.control, len);
+    if len > 0 && from.take(&mut raw).map_err(fault)? < len {
+        return Err(Errno::EFAULT);
+    }
+    Ok(raw)
+}
+
+impl<'a> Control<'a> {
     /// # Errors
-    /// ENOBUFS, EFAULT, EINVAL; EBADF for a descriptor; EPERM for ids.
-    fn read(header: &Header) -> Result<Control, Errno> {
+    /// EINVAL, ENOMEM; EBADF for a descriptor; EPERM for ids.
+    fn read(mut rest: &'a [u8]) -> Result<Control<'a>, Errno> {
         let mut control = Control::default();
-        let len = header.control_len;
-        if len > CONTROL {
-            return Err(Errno::ENOBUFS);
-        }
-        let mut raw = alloc::vec![0; len];
-        if len > 0
-            && IoBuf::user(header.control, len)
-                .take(&mut raw)
-                .map_err(fault)?
-                < len
-        {
-            return Err(Errno::EFAULT);
-        }
-        let mut rest = &raw[..];
         while rest.len() >= HEAD {
             let size = word(rest, 0) as u32 as usize;
             if size < HEAD || size > rest.len() || word(rest, 4) != 0 {
@@ -130,9 +123,10 @@ impl Control {
             let data = &rest[HEAD..size];
             match (word(rest, 8), word(rest, 12)) {
                 (SOL_SOCKET, kind) => control.add(kind, data)?,
-                PKTINFO if data.len() >= 12 => control.source = Some(Ip::v4(bytes(data, 4)).0),
-                PKTINFO6 if data.len() >= 20 => control.source = Some(bytes(data, 0)),
-                _ => {}
+                (level, kind) => {
+                    control.others.try_reserve(1).map_err(|_| Errno::ENOMEM)?;
+                    control.others.push(socket::Control { level, kind, data });
+                }
             }
             rest = &rest[size.next_multiple_of(8).min(rest.len())..];
         }
@@ -176,7 +170,8 @@ fn send_one(file: &FileRef, at: u64, flags: u32) -> Result<u64, Errno> {
         len => Some(address(header.name, len)?),
     };
     let mut buf = header.buffer()?;
-    let control = Control::read(&header)?;
+    let raw = control_bytes(&header)?;
+    let control = Control::read(&raw)?;
     let rights = match control.files.is_empty() {
         true => None,
         false => Some(Rights::new(control.files)?),
@@ -185,7 +180,7 @@ fn send_one(file: &FileRef, at: u64, flags: u32) -> Result<u64, Errno> {
         to: to.as_deref(),
         ids: control.ids,
         rights,
-        source: control.source,
+        control: &control.others,
         nonblocking: false,
     };
     send(file, &mut buf, message, flags)

@@ -10,6 +10,7 @@ mod accounts;
 mod acls;
 mod affinity;
 mod aio;
+mod ancillary;
 mod births;
 mod clone3;
 mod cpu_timers;
@@ -99,6 +100,7 @@ const SUBJECTS: &[&[Test]] = &[
     accounts::TESTS,
     aio::TESTS,
     affinity::TESTS,
+    ancillary::TESTS,
     births::TESTS,
     clone3::TESTS,
     cpu_timers::TESTS,
