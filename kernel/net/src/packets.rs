@@ -120,6 +120,8 @@ pub struct Route {
     pub hops: u8,
     /// Its type of service, or traffic class.
     pub class: u8,
+    /// The bytes that its checksum covers, if that are not all.
+    pub covered: Option<u16>,
 }
 
 /// A packet. Not to be dropped with a lock of this crate held if it has descriptors.

@@ -1,4 +1,4 @@
-//! Control messages of datagrams.
+//! Control messages of datagrams, and UDP-Lite.
 #![cfg(not(shuttle))]
 
 #[path = "../../proc/tests/support/mod.rs"]
@@ -8,16 +8,22 @@ mod users;
 use net::SocketError;
 use net::error::Result;
 use net::inet::endpoint::{Endpoint, Family, Ip};
+use net::inet::ports::{self, Owner};
+use net::inet::protocol::Protocol;
 use net::socket::{Control, Message, OPTION, Receive};
 use support::on;
-use users::inet::{V4, V6, at, port, tcp, udp};
-use users::{of, receive_with, send_with};
+use users::inet::{V4, V6, at, bind, connect, counts, lite, port, send_to, tcp, udp};
+use users::{AGAIN, REFUSED, of, receive, receive_with, send, send_with};
 use vfs::error::FsError;
 use vfs::file::FileRef;
 
 const IP: i32 = 0;
 const IPV6: i32 = 41;
 const UDP: i32 = 17;
+const LITE: i32 = 136;
+/// UDPLITE_SEND_CSCOV, UDPLITE_RECV_CSCOV.
+const SEND: u32 = 10;
+const RECEIVE: u32 = 11;
 const INVALID: SocketError = SocketError::File(FsError::Invalid);
 
 fn set(file: &FileRef, level: i32, option: u32, value: i32) -> Result<()> {
@@ -183,6 +189,101 @@ fn types_of_service_are_kept() {
         for (level, option) in [(IP, 1), (IPV6, 67)] {
             assert_eq!(set(&stream, level, option, 255), Ok(()));
             assert_eq!(get(&stream, level, option), Ok(252));
+        }
+    });
+}
+
+#[test]
+fn udp_lite_has_its_own_ports() {
+    on(1, || {
+        for family in [V4, V6] {
+            let (a, b, other) = (lite(family), lite(family), udp(family));
+            assert_eq!((of(&a).protocol(), of(&other).protocol()), (136, 17));
+            assert_eq!(bind(&b, family, 0), Ok(()));
+            let number = port(&b);
+            assert_eq!(bind(&a, family, number), Err(SocketError::AddressInUse));
+            assert_eq!(bind(&other, family, number), Ok(()));
+            assert_eq!(connect(&a, family, number), Ok(()));
+            assert_eq!(send(&a, b"lite"), Ok(4));
+            assert_eq!(receive(&other, 9), Err(AGAIN));
+            assert_eq!(receive(&b, 9), Ok(b"lite".to_vec()));
+            let heavy = udp(family);
+            assert_eq!(send_to(&heavy, b"heavy", family, number), Ok(5));
+            assert_eq!(receive(&b, 9), Err(AGAIN));
+            assert_eq!(receive(&other, 9), Ok(b"heavy".to_vec()));
+            // What a look-up has found is not used after a change of the right table.
+            drop(b);
+            assert_eq!(send(&a, b"x"), Ok(1));
+            assert_eq!(send(&a, b"x"), Err(REFUSED));
+            let next = lite(family);
+            assert_eq!(bind(&next, family, number), Ok(()));
+            assert_eq!(send(&a, b"next"), Ok(4));
+            assert_eq!(receive(&next, 9), Ok(b"next".to_vec()));
+            assert_eq!(of(&a).connect(&[0, 0], false), Ok(()));
+            drop((a, next, other, heavy));
+            assert_eq!(counts(), (0, 0));
+        }
+    });
+}
+
+#[test]
+fn coverage_is_kept() {
+    on(1, || {
+        let (socket, other) = (lite(V4), udp(V4));
+        for option in [SEND, RECEIVE] {
+            assert_eq!(get(&socket, LITE, option), Ok(0));
+            for (given, kept) in [(0, 0), (1, 8), (8, 8), (20, 20), (-1, 8), (65_536, 65_535)] {
+                assert_eq!(set(&socket, LITE, option, given), Ok(()));
+                assert_eq!(get(&socket, LITE, option), Ok(kept));
+            }
+            assert_eq!(set(&socket, UDP, option, 30), Ok(()));
+            assert_eq!(get(&socket, UDP, option), Ok(30));
+            let answer = of(&socket).set_option(LITE, option, &[8, 0, 0]);
+            assert_eq!(answer, Err(INVALID));
+            for level in [UDP, LITE] {
+                assert_eq!(set(&other, level, option, 8), Err(SocketError::NoOption));
+                assert_eq!(get(&other, level, option), Ok(0));
+            }
+        }
+        assert_eq!(set(&socket, LITE, 99, 8), Err(SocketError::NoOption));
+    });
+}
+
+/// Which packets arrive, for the coverage that each side asks for, and the bytes of the packet, as on Linux.
+#[test]
+fn packets_without_the_coverage_asked_for_are_dropped() {
+    on(1, || {
+        let cases = [
+            (None, None, [true, true, true]),
+            (None, Some(0), [true, true, true]),
+            (Some(8), None, [true, true, true]),
+            (Some(8), Some(0), [true, false, false]),
+            (Some(8), Some(8), [true, true, true]),
+            (Some(8), Some(9), [true, false, false]),
+            (Some(20), Some(20), [true, true, true]),
+            (Some(20), Some(30), [true, true, false]),
+            (Some(0), Some(50), [true, true, true]),
+        ];
+        for (sent, wanted, arrives) in cases {
+            for (len, arrives) in [0, 12, 13].into_iter().zip(arrives) {
+                let (from, to) = (lite(V6), lite(V6));
+                assert_eq!(bind(&to, V6, 0), Ok(()));
+                for (file, option, value) in [(&from, SEND, sent), (&to, RECEIVE, wanted)] {
+                    let answer = value.map(|value| set(file, LITE, option, value));
+                    assert!(answer.is_none_or(|answer| answer.is_ok()));
+                }
+                let bytes = vec![7; len];
+                assert_eq!(send_to(&from, &bytes, V6, port(&to)), Ok(len));
+                let mut dropped = 0;
+                ports::each(Protocol::UdpLite, |_, entry| {
+                    if let Owner::Receiver(receiver) = &entry.owner {
+                        dropped += receiver.dropped();
+                    }
+                });
+                let expected = if arrives { Ok(bytes) } else { Err(AGAIN) };
+                assert_eq!(receive(&to, 99), expected, "{sent:?} {wanted:?} {len}");
+                assert_eq!(dropped, usize::from(!arrives));
+            }
         }
     });
 }

@@ -9,7 +9,8 @@ mod support;
 mod users;
 
 use net::SocketError;
-use net::inet::ports::{self, Protocol};
+use net::inet::ports;
+use net::inet::protocol::Protocol;
 use support::on;
 use task::park::Deadline;
 use users::inet::{
@@ -27,6 +28,7 @@ fn at_random(test: impl Fn() + Send + Sync + Copy + 'static) {
         let mut left = 0;
         ports::each(Protocol::Tcp, |_, _| left += 1);
         ports::each(Protocol::Udp, |_, _| left += 1);
+        ports::each(Protocol::UdpLite, |_, _| left += 1);
         assert_eq!(left, 0);
     };
     shuttle::check_random(move || on(2, whole), schedules);

@@ -98,6 +98,7 @@ enum Kind {
     Local(Type),
     Tcp(Family),
     Udp(Family),
+    UdpLite(Family),
     Netlink(Type),
 }
 
@@ -132,12 +133,14 @@ fn local(kind: i32, protocol: i32) -> Result<Type, Errno> {
 fn internet(family: Family, kind: i32, protocol: i32) -> Result<Kind, Errno> {
     const TCP: i32 = 6;
     const UDP: i32 = 17;
+    const UDP_LITE: i32 = 136;
     if !(0..PROTOCOLS).contains(&protocol) {
         return Err(Errno::EINVAL);
     }
     match (kind, protocol) {
         (1, 0 | TCP) => Ok(Kind::Tcp(family)),
         (2, 0 | UDP) => Ok(Kind::Udp(family)),
+        (2, UDP_LITE) => Ok(Kind::UdpLite(family)),
         (1 | 2, _) => Err(Errno::EPROTONOSUPPORT),
         _ => Err(Errno::ESOCKTNOSUPPORT),
     }
@@ -159,6 +162,7 @@ fn socket(a: &mut Args) -> Result<u64, Errno> {
         Kind::Local(kind) => Box::new(LocalSocket::new(kind)?),
         Kind::Tcp(family) => Box::new(TcpSocket::new(family)?),
         Kind::Udp(family) => Box::new(UdpSocket::new(family)?),
+        Kind::UdpLite(family) => Box::new(UdpSocket::lite(family)?),
         Kind::Netlink(kind) => Box::new(NetlinkSocket::new(kind, |e| Errno::from(e).get())?),
     };
     Ok(install(SocketFile::open(socket, flags), flags)?)

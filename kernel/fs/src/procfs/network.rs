@@ -3,7 +3,8 @@
 use net::accept::MOST;
 use net::inet::endpoint::{Endpoint, Family};
 use net::inet::pair::State;
-use net::inet::ports::{self, Ended, Entry, Owner, Place, Protocol};
+use net::inet::ports::{self, Ended, Entry, Owner, Place};
+use net::inet::protocol::Protocol;
 use net::inet::settings;
 use net::interface::{self, Prefix};
 use net::names::Name;
@@ -24,8 +25,22 @@ pub const ROOT: Tree = &[
     ("sockstat", Fixed::File(sockstat)),
     ("tcp", Fixed::File(|t| tcp(t, Family::V4))),
     ("tcp6", Fixed::File(|t| tcp(t, Family::V6))),
-    ("udp", Fixed::File(|t| udp(t, Family::V4))),
-    ("udp6", Fixed::File(|t| udp(t, Family::V6))),
+    (
+        "udp",
+        Fixed::File(|t| datagrams(t, Protocol::Udp, Family::V4)),
+    ),
+    (
+        "udp6",
+        Fixed::File(|t| datagrams(t, Protocol::Udp, Family::V6)),
+    ),
+    (
+        "udplite",
+        Fixed::File(|t| datagrams(t, Protocol::UdpLite, Family::V4)),
+    ),
+    (
+        "udplite6",
+        Fixed::File(|t| datagrams(t, Protocol::UdpLite, Family::V6)),
+    ),
     ("unix", Fixed::File(unix)),
 ];
 
@@ -137,18 +152,19 @@ fn route(out: &mut Text) -> Result<()> {
 
 /// Numbers of sockets: those of the internet are counted if they have a port.
 fn sockstat(out: &mut Text) -> Result<()> {
-    let (mut local, mut tcp, mut udp, mut waits) = (0, 0, 0, 0);
+    let (mut local, mut tcp, mut udp, mut lite, mut waits) = (0, 0, 0, 0, 0);
     net::shown::each(|_| local += 1);
     ports::each(Protocol::Tcp, |_, _| tcp += 1);
     ports::each(Protocol::Udp, |_, _| udp += 1);
+    ports::each(Protocol::UdpLite, |_, _| lite += 1);
     ports::each_wait(|_, _| waits += 1);
-    let used = local + tcp + udp;
+    let used = local + tcp + udp + lite;
     put!(out, "sockets: used {used}\n");
     put!(
         out,
         "TCP: inuse {tcp} orphan 0 tw {waits} alloc {tcp} mem 0\n"
     );
-    put!(out, "UDP: inuse {udp} mem 0\nUDPLITE: inuse 0\n");
+    put!(out, "UDP: inuse {udp} mem 0\nUDPLITE: inuse {lite}\n");
     out.push(b"RAW: inuse 0\nFRAG: inuse 0 memory 0\n");
     Ok(())
 }
@@ -199,14 +215,29 @@ fn endpoints(place: &Place, entry: &Entry) -> (Endpoint, Endpoint) {
     (local, place.remote.unwrap_or(nobody))
 }
 
-fn tcp(out: &mut Text, family: Family) -> Result<()> {
+/// The names of the columns from the number on to the inode.
+fn put_names(out: &mut Text, family: Family) {
     out.push(b"  sl  local_address ");
-    if family == Family::V6 {
-        out.push(b"                        remote_address                        ");
-    } else {
-        out.push(b"rem_address  ");
+    out.push(match family {
+        Family::V4 => b"rem_address  ".as_slice(),
+        Family::V6 => b"                        remote_address                       ",
+    });
+    out.push(b" st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode");
+}
+
+/// Ends the line that began at `start`. As in Linux, lines of IPv4 are padded.
+fn end_line(out: &mut Text, start: usize, family: Family, width: usize) {
+    if family == Family::V4 {
+        out.pad(start, width);
     }
-    out.push(b" st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n");
+    out.push(b"\n");
+}
+
+fn tcp(out: &mut Text, family: Family) -> Result<()> {
+    const WIDTH: usize = 149;
+    let start = out.position();
+    put_names(out, family);
+    end_line(out, start, family, WIDTH);
     let mut number = 0;
     ports::each(Protocol::Tcp, |place, entry| {
         let (state, queued) = match &entry.owner {
@@ -217,16 +248,19 @@ fn tcp(out: &mut Text, family: Family) -> Result<()> {
         if entry.family != family || state == State::Close {
             return;
         }
+        let start = out.position();
         put!(out, "{number:4}: ");
         let owner = (entry.uid, place.ino);
         put_socket(out, endpoints(place, entry), family, state, queued, owner);
-        out.push(b" 1 0000000000000000 20 0 0 10 -1\n");
+        out.push(b" 1 0000000000000000 20 0 0 10 -1");
+        end_line(out, start, family, WIDTH);
         number += 1;
     });
     ports::each_wait(|end: &Ended, left| {
         if end.family != family {
             return;
         }
+        let start = out.position();
         put!(out, "{number:4}: ");
         put_endpoint(out, end.local, family);
         out.push(b" ");
@@ -239,25 +273,26 @@ fn tcp(out: &mut Text, family: Family) -> Result<()> {
         let (state, left) = (state as u8, left / 10_000_000);
         put!(
             out,
-            " {state:02X} 00000000:00000000 03:{left:08X} 00000000     0        0 0 3 0000000000000000\n"
+            " {state:02X} 00000000:00000000 03:{left:08X} 00000000     0        0 0 3 0000000000000000"
         );
+        end_line(out, start, family, WIDTH);
         number += 1;
     });
     Ok(())
 }
 
-fn udp(out: &mut Text, family: Family) -> Result<()> {
-    out.push(b"  sl  local_address ");
-    if family == Family::V6 {
-        out.push(b"                        remote_address                        ");
-    } else {
-        out.push(b"rem_address  ");
+/// The sockets of UDP or UDP-Lite.
+fn datagrams(out: &mut Text, protocol: Protocol, family: Family) -> Result<()> {
+    const WIDTH: usize = 127;
+    let start = out.position();
+    if family == Family::V4 {
+        out.push(b" ");
     }
-    out.push(
-        b" st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n",
-    );
+    put_names(out, family);
+    out.push(b" ref pointer drops");
+    end_line(out, start, family, WIDTH);
     let mut number = 0;
-    ports::each(Protocol::Udp, |place, entry| {
+    ports::each(protocol, |place, entry| {
         let Owner::Receiver(receiver) = &entry.owner else {
             return;
         };
@@ -268,11 +303,13 @@ fn udp(out: &mut Text, family: Family) -> Result<()> {
             Some(_) => State::Established,
             None => State::Close,
         };
+        let start = out.position();
         put!(out, "{number:5}: ");
         let (owner, queued) = ((entry.uid, place.ino), receiver.account.used());
         put_socket(out, endpoints(place, entry), family, state, queued, owner);
         let dropped = receiver.dropped();
-        put!(out, " 2 0000000000000000 {dropped}\n");
+        put!(out, " 2 0000000000000000 {dropped}");
+        end_line(out, start, family, WIDTH);
         number += 1;
     });
     Ok(())

@@ -12,7 +12,8 @@ use vfs::lock::LockSlot;
 
 use super::endpoint::{AF_UNSPEC, Endpoint, Family, Ip};
 use super::option::{self, InetOptions};
-use super::ports::{self, Entry, Owner, Place, Protocol};
+use super::ports::{self, Entry, Owner, Place};
+use super::protocol::Protocol;
 use super::settings;
 use crate::address::{Type, family};
 use crate::error::{Result, SocketError};

@@ -1,4 +1,4 @@
-//! Sockets of UDP.
+//! Sockets of UDP and of UDP-Lite.
 //!
 //! Guarantee: a packet arrives whole, once, at the socket that its address says, or is dropped: if nobody is there, or the receiver has not read
 //! what its SO_RCVBUF allows. A sender never waits. What waits at a socket is charged to the user of that socket.
@@ -17,9 +17,11 @@ use vfs::poll::PollMask;
 
 use super::base::Base;
 use super::control::{self, Asked};
+use super::coverage::Coverage;
 use super::endpoint::{AF_UNSPEC, Endpoint, Family, Ip};
 use super::option;
-use super::ports::{self, Owner, Place, Protocol};
+use super::ports::{self, Owner, Place};
+use super::protocol::Protocol;
 use crate::address::{Type, family};
 use crate::error::{Result, SocketError};
 use crate::inbox::{self, Inbox, Pushed, Take};
@@ -29,8 +31,6 @@ use crate::packets::{self, Packet, Route, Sent};
 use crate::socket::{Accepted, Address, Message, OPTION, Receive, Received, Socket};
 use crate::wait;
 
-/// The number of UDP.
-const PROTOCOL: u32 = 17;
 /// Bytes of the largest packet, without heads.
 const LARGEST_V4: usize = 65_507;
 const LARGEST_V6: usize = 65_527;
@@ -41,7 +41,9 @@ pub struct Receiver {
     pub inbox: Inbox,
     /// How much that is, as Linux counts it, and may be: SO_RCVBUF.
     pub account: Arc<Sent>,
-    /// Packets that were dropped for want of room. Atomic.
+    /// The options of UDP-Lite about checksums.
+    coverage: Coverage,
+    /// Packets that were dropped, for want of room or of coverage. Atomic.
     dropped: AtomicUsize,
     payer: Payer,
 }
@@ -66,9 +68,11 @@ struct Link {
     known: Option<Known>,
 }
 
-/// A socket of UDP.
+/// A socket of UDP or of UDP-Lite.
 pub struct UdpSocket {
     base: Base,
+    /// Which of both. Constant.
+    protocol: Protocol,
     receiver: Arc<Receiver>,
     link: Spin<Link, LinkLock>,
     /// It sends no more. Atomic.
@@ -85,11 +89,23 @@ const OBJECTS: usize = size_of::<UdpSocket>()
     + 6 * size_of::<usize>();
 
 impl UdpSocket {
-    /// A socket. May wait for memory.
+    /// A socket of UDP. May wait for memory.
     ///
     /// # Errors
     /// `NoMemory`.
     pub fn new(family: Family) -> Result<UdpSocket> {
+        Self::of(family, Protocol::Udp)
+    }
+
+    /// As [`new`](Self::new), of UDP-Lite.
+    ///
+    /// # Errors
+    /// `NoMemory`.
+    pub fn lite(family: Family) -> Result<UdpSocket> {
+        Self::of(family, Protocol::UdpLite)
+    }
+
+    fn of(family: Family, protocol: Protocol) -> Result<UdpSocket> {
         mem::admit_process()?;
         let base = Base::new(family, Type::Datagram, OBJECTS);
         let any = family.any();
@@ -97,10 +113,12 @@ impl UdpSocket {
             receiver: Arc::new(Receiver {
                 inbox: Inbox::packets(),
                 account: Arc::new(Sent::new()),
+                coverage: Coverage::new(),
                 dropped: AtomicUsize::new(0),
                 payer: base.payer,
             }),
             base,
+            protocol,
             link: Spin::new(Link {
                 place: None,
                 local: Endpoint { ip: any, port: 0 },
@@ -118,7 +136,7 @@ impl UdpSocket {
     fn take_port(&self, to: Endpoint, chosen: bool) -> Result<()> {
         let owner = Owner::Receiver(self.receiver.clone());
         let entry = self.base.entry(to.ip, owner);
-        let place = self.base.take_port(Protocol::Udp, to.port, entry)?;
+        let place = self.base.take_port(self.protocol, to.port, entry)?;
         let mut link = self.link.lock();
         link.place = Some(place);
         link.local = Endpoint {
@@ -157,7 +175,7 @@ impl UdpSocket {
         };
         let entry = self.base.entry(bound, owner);
         let place = if chosen {
-            Some(ports::part(Protocol::Udp, old, entry)?)
+            Some(ports::part(self.protocol, old, entry)?)
         } else {
             None
         };
@@ -172,7 +190,7 @@ impl UdpSocket {
         drop(link);
         drop(known);
         if !chosen {
-            ports::release(Protocol::Udp, old);
+            ports::release(self.protocol, old);
         }
         Ok(())
     }
@@ -190,7 +208,7 @@ impl UdpSocket {
         let owner = Owner::Receiver(self.receiver.clone());
         let place = self.link.lock().place.ok_or(SocketError::NotAvailable)?;
         let entry = self.base.entry(ip, owner);
-        let joined = ports::join(Protocol::Udp, place, to, entry)?;
+        let joined = ports::join(self.protocol, place, to, entry)?;
         let mut link = self.link.lock();
         link.place = Some(joined);
         link.local.ip = ip;
@@ -201,7 +219,7 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Where a message goes, and on which way. One without an address goes to the peer.
+    /// Where a message goes, and on which way, without what depends on its length. One without an address goes to the peer.
     fn route(&self, message: &Message) -> Result<(Endpoint, Route)> {
         let to = match message.to {
             None => None,
@@ -236,6 +254,7 @@ impl UdpSocket {
             to: to.ip,
             hops: asked.hops.unwrap_or(self.base.inet.get(hops) as u8),
             class: asked.class.unwrap_or(self.base.inet.get(class) as u8),
+            covered: None,
         };
         Ok((to, route))
     }
@@ -260,7 +279,7 @@ impl UdpSocket {
 
     /// The socket at an endpoint, for packets from another.
     fn find(&self, to: Endpoint, from: Endpoint) -> Option<Arc<Receiver>> {
-        let generation = ports::generation(Protocol::Udp, to.port);
+        let generation = ports::generation(self.protocol, to.port);
         let link = self.link.lock();
         if let Some(known) = &link.known
             && (known.to, known.from, known.generation) == (to, from, generation)
@@ -268,7 +287,7 @@ impl UdpSocket {
             return Some(known.receiver.clone());
         }
         drop(link);
-        let (generation, receiver) = ports::receiver(to, from);
+        let (generation, receiver) = ports::receiver(self.protocol, to, from);
         let known = receiver.clone().map(|receiver| Known {
             to,
             from,
@@ -288,7 +307,7 @@ impl UdpSocket {
         if len > usize::from(u16::MAX) {
             return Err(FsError::MessageTooLong.into());
         }
-        let (to, route) = self.route(&message)?;
+        let (to, mut route) = self.route(&message)?;
         let v4 = to.ip.as_v4().is_some();
         if len > if v4 { LARGEST_V4 } else { LARGEST_V6 } {
             return Err(FsError::MessageTooLong.into());
@@ -299,6 +318,7 @@ impl UdpSocket {
         if self.send_shut.load(Relaxed) {
             return Err(SocketError::QuietPipe);
         }
+        route.covered = self.receiver.coverage.of_packet(len);
         let found = match self.find(to, route.from) {
             Some(receiver) => receiver.deliver(buf, route)?,
             None => {
@@ -326,18 +346,19 @@ fn swallow(buf: &mut IoBuf) -> Result<()> {
 }
 
 impl Receiver {
-    /// Packets that were dropped for want of room.
+    /// Packets that were dropped, for want of room or of coverage.
     pub fn dropped(&self) -> usize {
         self.dropped.load(Relaxed)
     }
 
-    /// Adds a packet, or drops it if there is no room; returns whether the socket is open. Takes the inbox's lock; may sleep.
+    /// Adds a packet, or drops it if there is no room, or its checksum covers less than the socket asks for; returns whether the socket is open.
+    /// Takes the inbox's lock; may sleep.
     ///
     /// # Errors
     /// `Fault`, `NoBuffers`.
     fn deliver(&self, buf: &mut IoBuf, route: Route) -> Result<bool> {
         let cost = packets::cost(buf.remaining());
-        if !self.account.reserve(cost) {
+        if !self.coverage.admits(route.covered) || !self.account.reserve(cost) {
             swallow(buf)?;
             self.dropped.fetch_add(1, Relaxed);
             return Ok(true);
@@ -359,7 +380,7 @@ impl Socket for UdpSocket {
     }
 
     fn protocol(&self) -> u32 {
-        PROTOCOL
+        self.protocol.number()
     }
 
     fn bind(&self, address: &[u8]) -> Result<()> {
@@ -509,11 +530,20 @@ impl Socket for UdpSocket {
     }
 
     fn set_option(&self, level: i32, option: u32, value: &[u8]) -> Result<()> {
+        if let option::UDP | option::UDPLITE = level {
+            let lite = self.protocol == Protocol::UdpLite;
+            return self.receiver.coverage.set(option, value, lite);
+        }
         let bound = self.link.lock().place.is_some();
         self.base.set_option(level, option, value, bound)
     }
 
     fn option(&self, level: i32, option: u32, out: &mut [u8; OPTION]) -> Result<usize> {
+        if let option::UDP | option::UDPLITE = level {
+            let value = self.receiver.coverage.get(option)?;
+            out[..4].copy_from_slice(&value.to_ne_bytes());
+            return Ok(4);
+        }
         let of = (self.base.family, Type::Datagram);
         self.base.inet.show(level, option, out, of)
     }
@@ -531,7 +561,7 @@ impl Socket for UdpSocket {
         let (place, known) = (link.place.take(), link.known.take());
         drop(link);
         if let Some(place) = place {
-            ports::release(Protocol::Udp, place);
+            ports::release(self.protocol, place);
         }
         drop(known);
         self.receiver.inbox.close();

@@ -16,6 +16,8 @@ pub const IP: i32 = 0;
 pub const TCP: i32 = 6;
 /// The level of UDP.
 pub const UDP: i32 = 17;
+/// The level of UDP-Lite.
+pub const UDPLITE: i32 = 136;
 /// The level of IPv6.
 pub const IPV6: i32 = 41;
 

@@ -22,13 +22,15 @@ use super::datagram::Receiver;
 use super::endpoint::{Endpoint, Family, Ip};
 use super::joined::{self, Joined, Rules};
 use super::pair::{Pair, TcpListener};
+use super::protocol::Protocol;
 use super::settings;
 use crate::error::{Result, SocketError};
 
 ksync::lock_class!(pub PortLock, "ports", rank = 84);
 
-/// Shards of a protocol's ports.
+/// Shards of a protocol's ports, and those of UDP-Lite, which few use.
 const SHARDS: usize = 256;
+const SHARDS_LITE: usize = 16;
 /// Ends of connections that a shard remembers.
 const WAITS: usize = 64;
 /// How long it does: Linux's TIME_WAIT.
@@ -39,15 +41,6 @@ const MOST_OF_USER: usize = 1024;
 /// Sockets that [`each`] copies in one hold.
 const BATCH: usize = 64;
 
-/// A protocol with ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
 /// What a port belongs to.
 #[derive(Clone)]
 pub enum Owner {
@@ -57,7 +50,7 @@ pub enum Owner {
     Listener(Arc<TcpListener>),
     /// One side of a connection.
     Side(Arc<Pair>, usize),
-    /// A UDP socket.
+    /// A socket of UDP or UDP-Lite.
     Receiver(Arc<Receiver>),
 }
 
@@ -154,17 +147,20 @@ impl Shard {
 hal::machine_static! {
     static TCP: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
     static UDP: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
+    static UDP_LITE: [Shard; SHARDS_LITE] = [const { Shard::new() }; SHARDS_LITE];
 }
 
-fn shards(protocol: Protocol) -> &'static [Shard; SHARDS] {
+fn shards(protocol: Protocol) -> &'static [Shard] {
     match protocol {
-        Protocol::Tcp => &TCP,
-        Protocol::Udp => &UDP,
+        Protocol::Tcp => TCP.as_slice(),
+        Protocol::Udp => UDP.as_slice(),
+        Protocol::UdpLite => UDP_LITE.as_slice(),
     }
 }
 
 fn shard(protocol: Protocol, port: u16) -> &'static Shard {
-    &shards(protocol)[usize::from(port) % SHARDS]
+    let all = shards(protocol);
+    &all[usize::from(port) % all.len()]
 }
 
 fn place(Endpoint { ip, port }: Endpoint, remote: Option<Endpoint>, ino: u64) -> Place {
@@ -506,9 +502,9 @@ pub fn generation(protocol: Protocol, port: u16) -> u64 {
     shard(protocol, port).generation.load(Acquire)
 }
 
-/// The UDP socket that a packet from `from` to `to` is for, and the generation in which it is.
-pub fn receiver(to: Endpoint, from: Endpoint) -> (u64, Option<Arc<Receiver>>) {
-    let shard = shard(Protocol::Udp, to.port);
+/// The datagram socket that a packet from `from` to `to` is for, and the generation in which it is.
+pub fn receiver(protocol: Protocol, to: Endpoint, from: Endpoint) -> (u64, Option<Arc<Receiver>>) {
+    let shard = shard(protocol, to.port);
     let bucket = shard.bucket.lock();
     let generation = shard.generation.load(Acquire);
     let mut joined = bucket.entries.range(between(to, from));

@@ -7,7 +7,8 @@ use vfs::error::FsError;
 
 use super::late;
 use super::pair::{Pair, State, TcpListener};
-use super::ports::{self, Owner, Protocol};
+use super::ports::{self, Owner};
+use super::protocol::Protocol;
 use super::tcp::{Phase, TcpSocket};
 use crate::error::Result;
 

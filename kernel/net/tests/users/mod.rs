@@ -179,7 +179,8 @@ pub fn become_user(uid: u32) -> Payer {
 /// Sockets of the internet.
 pub mod inet {
     use net::inet::endpoint::{Endpoint, Family, Ip};
-    use net::inet::ports::{self, Protocol};
+    use net::inet::ports;
+    use net::inet::protocol::Protocol;
     use net::{TcpSocket, UdpSocket};
 
     use super::*;
@@ -196,6 +197,12 @@ pub mod inet {
     /// socket(2) of UDP, nonblocking.
     pub fn udp(family: Family) -> FileRef {
         let socket = UdpSocket::new(family).expect("memory for a socket");
+        SocketFile::open(Box::new(socket), o::NONBLOCK)
+    }
+
+    /// As [`udp`], of UDP-Lite.
+    pub fn lite(family: Family) -> FileRef {
+        let socket = UdpSocket::lite(family).expect("memory for a socket");
         SocketFile::open(Box::new(socket), o::NONBLOCK)
     }
 
@@ -266,8 +273,9 @@ pub mod inet {
     /// How many sockets of a protocol have a port, and how many ends are remembered.
     pub fn counts() -> (usize, usize) {
         let (mut sockets, mut waits) = (0, 0);
-        ports::each(Protocol::Tcp, |_, _| sockets += 1);
-        ports::each(Protocol::Udp, |_, _| sockets += 1);
+        for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::UdpLite] {
+            ports::each(protocol, |_, _| sockets += 1);
+        }
         ports::each_wait(|_, _| waits += 1);
         (sockets, waits)
     }

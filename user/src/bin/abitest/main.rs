@@ -73,6 +73,7 @@ mod timerfd;
 mod timers;
 mod tmpfs;
 mod udp;
+mod udplite;
 mod waitv;
 mod xattrs;
 
@@ -139,6 +140,7 @@ const SUBJECTS: &[&[Test]] = &[
     timerfd::TESTS,
     tmpfs::TESTS,
     udp::TESTS,
+    udplite::TESTS,
     waitv::TESTS,
     xattrs::TESTS,
     acls::TESTS,
