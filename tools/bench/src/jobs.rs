@@ -21,6 +21,9 @@ use std::path::{Path, PathBuf};
 /// How `KINDS` names these boots: alone, or before the name of a kind.
 const KIND: &str = "jobs";
 
+/// Memory of the machines, in MiB: a compiler's image has room, which is unpacked, and what comes to be in files.
+const MEMORY: u64 = 3072;
+
 struct Of {
     /// Its case, less [`JOB`].
     name: &'static str,
@@ -78,6 +81,7 @@ pub fn run(asked: &options::Bench) -> Result<u8> {
     for guest in &mut lab.guests {
         guest.options += " norandmaps";
     }
+    lab.memory = MEMORY;
     let dir = lab.dir.join(KIND);
     let mut all = Outcome::default();
     let mut last = None;
