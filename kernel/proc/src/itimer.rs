@@ -216,7 +216,7 @@ pub(super) fn look(t: &Thread) {
             at => left.min(at.saturating_sub(used)),
         };
     }
-    left = left.min(timers::look(p, [user, all]));
+    left = left.min(timers::look(t, [user, all]));
     // Counted from before the times were read: the thread may have waited for a CPU since, while others used time.
     let earliest = began.saturating_add(left / hal::cpu::count() as u64);
     // In a process of many threads the look takes long: most of the CPU time is the program's, however close a timer is.

@@ -4,6 +4,7 @@
 mod programs;
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use proc::itimer::Setting;
@@ -11,8 +12,8 @@ use proc::signal::{SigFields, SigInfo, SigSet};
 use proc::timers::{self, MOST, Measured, Notify, Part, SleepError, Spec, TimerError};
 use proc::wait4::Children;
 use proc::{SignalExt, ids};
-use programs::{MS, catch, count, thread, with_memory};
-use support::{fork, me, nap, user_mode, wait};
+use programs::{MS, catch, count, is_pending, join, thread, until, until_asleep, with_memory};
+use support::{fork, kill, me, nap, user_mode, wait};
 use task::current::current;
 
 const SIGNAL: u8 = 40;
@@ -174,19 +175,23 @@ fn another_process_is_measured_until_it_is_reaped() {
             }
             0
         });
-        let measured = Measured::process(ids::find_process(child).expect("a child"), Part::All);
+        let measure = || {
+            let child = ids::find_process(child).expect("a child");
+            Measured::process(child, Part::All)
+        };
+        let (measured, again) = (measure(), measure());
         let id = create(&measured);
         set(id, &measured, 20, 20);
         while take().is_none() {
             nap(1);
         }
         assert!(measured.time().is_some_and(|time| time >= 20 * MS));
-        let slept = measured.sleep_until(measured.time().expect("a clock") + 10 * MS);
+        let slept = measure().sleep_until(measured.time().expect("a clock") + 10 * MS);
         assert_eq!(slept, Ok(()));
         stop.store(1, SeqCst);
         wait(Children::Pid(child)).expect("a child");
         assert_eq!(measured.time(), None);
-        assert_eq!(measured.sleep_until(u64::MAX), Err(SleepError::Gone));
+        assert_eq!(again.sleep_until(u64::MAX), Err(SleepError::Gone));
         assert_eq!(timers::base(&me(), id), Err(TimerError::Gone));
         assert_eq!(timers::get(&me(), id), Ok(Setting::default()));
         let _ = take();
@@ -244,5 +249,213 @@ fn an_ignored_signal_does_not_end_a_timer_and_silence_does() {
         };
         assert_eq!(timers::get(&me(), silent), Ok(expected));
         assert!(take().is_some());
+    });
+}
+
+/// The number of sleeps of the caller.
+fn sleeps() -> u32 {
+    current().usage.voluntary.load(SeqCst)
+}
+
+/// Sleepers do not run where the time of another one has come.
+#[test]
+fn a_sleeper_is_woken_by_its_own_time_alone() {
+    const SLEEPERS: u64 = 12;
+    with_memory(1, || {
+        let (woken, most) = (count(), count());
+        let begin = own().time().expect("a clock");
+        for n in 0..SLEEPERS {
+            // Not in the order in which they begin.
+            let at = begin + (n * 5 % SLEEPERS + 2) * 10 * MS;
+            let (woken, most) = (woken.clone(), most.clone());
+            let tid = thread(move || {
+                let before = sleeps();
+                assert_eq!(own().sleep_until(at), Ok(()));
+                assert!(own().time().is_some_and(|now| now >= at));
+                most.fetch_max(sleeps() - before, SeqCst);
+                woken.fetch_add(1, SeqCst);
+            });
+            until_asleep(tid);
+        }
+        for n in 0..SLEEPERS + 2 {
+            while own()
+                .time()
+                .is_some_and(|now| now < begin + (n * 10 + 8) * MS)
+            {
+                compute(1);
+            }
+            nap(1);
+            assert_eq!(
+                u64::from(woken.load(SeqCst)),
+                n.saturating_sub(1).min(SLEEPERS)
+            );
+        }
+        assert_eq!(most.load(SeqCst), 1);
+    });
+}
+
+/// However many timers of other processes measure a process, it has its own in time, and so has a third process.
+#[test]
+fn timers_of_others_neither_refuse_nor_delay_more() {
+    with_signal(2, || {
+        let (parent, ready) = (me().pid(), count());
+        let clock = move || {
+            let parent = ids::find_process(parent).expect("the parent");
+            Measured::process(parent, Part::All)
+        };
+        let at = own().time().expect("a clock") + 400 * MS;
+        let theirs = ready.clone();
+        let stranger = fork(move || {
+            for _ in 0..MOST {
+                let id = create(&clock());
+                timers::set(&me(), id, Some(at), 0).expect("a timer");
+            }
+            theirs.store(1, SeqCst);
+            until(|| false);
+            0
+        });
+        until(|| ready.load(SeqCst) == 1);
+        let theirs = ready.clone();
+        let third = fork(move || {
+            let made = timers::create(&me(), spec(Notify::Process), Some(&clock()));
+            theirs.store(2 + u32::from(made.is_ok()), SeqCst);
+            let slept = clock().sleep_until(at);
+            u8::from(slept != Ok(()))
+        });
+        until(|| ready.load(SeqCst) >= 2);
+        assert_eq!(ready.load(SeqCst), 3, "a third process has a timer");
+        let id = create(&own());
+        timers::set(&me(), id, Some(at + MS), 0).expect("a timer");
+        while own().time().is_some_and(|now| now < at) {
+            compute(1);
+            assert!(!is_pending(SIGNAL));
+        }
+        compute(12);
+        assert!(take().is_some());
+        // Those that are due come later.
+        compute(400);
+        assert!(wait(Children::Pid(third)).is_ok_and(|(_, status)| status == 0));
+        assert!(kill(stranger, proc::signal::sig::KILL));
+        wait(Children::Pid(stranger)).expect("a child");
+    });
+}
+
+/// A thread whose time has come, and that sleeps before it has looked, is looked at by the others of its process.
+#[test]
+fn all_threads_of_a_process_look_at_the_clocks_of_all() {
+    const THREADS: usize = 20;
+    with_signal(1, || {
+        let (go, done) = (count(), count());
+        let tids: Vec<u32> = (0..THREADS)
+            .map(|_| {
+                let (go, done) = (go.clone(), done.clone());
+                thread(move || {
+                    current().set_blocked(SigSet::of(&[SIGNAL]));
+                    while go.load(SeqCst) == 0 {
+                        nap(1);
+                    }
+                    hal::time::spin_ns(3 * MS);
+                    done.fetch_add(1, SeqCst);
+                    while go.load(SeqCst) == 1 {
+                        nap(1000);
+                    }
+                })
+            })
+            .collect();
+        for &tid in &tids {
+            let t = ids::find_thread(tid).expect("a thread");
+            let measured = Measured::thread(&t, Part::All);
+            set(create(&measured), &measured, 2, 0);
+        }
+        go.store(1, SeqCst);
+        while done.load(SeqCst) < THREADS as u32 {
+            nap(1);
+        }
+        compute(40);
+        let fired = std::iter::from_fn(take).count();
+        assert_eq!(fired, THREADS);
+        go.store(2, SeqCst);
+        tids.into_iter().for_each(join);
+    });
+}
+
+#[test]
+fn a_sleep_by_the_clock_of_a_thread_that_ends_goes_on() {
+    with_signal(2, || {
+        let (go, result) = (count(), count());
+        let see = go.clone();
+        let measured = thread(move || {
+            while see.load(SeqCst) == 0 {
+                nap(1);
+            }
+            compute(5);
+        });
+        // More than one hold of the lock changes.
+        let ids: Vec<u32> = (0..100)
+            .map(|n| {
+                let t = ids::find_thread(measured).expect("a thread");
+                let clock = Measured::thread(&t, Part::All);
+                let id = create(&clock);
+                set(id, &clock, 100 + n, 0);
+                id
+            })
+            .collect();
+        let theirs = result.clone();
+        let sleeper = thread(move || {
+            current().set_blocked(SigSet::of(&[]));
+            let t = ids::find_thread(measured).expect("a thread");
+            let clock = Measured::thread(&t, Part::All);
+            drop(t);
+            let slept = clock.sleep_until(50 * MS);
+            assert_eq!(slept, Err(SleepError::Signal(0)));
+            current().set_blocked(SigSet::of(&[SIGNAL]));
+            theirs.store(1, SeqCst);
+        });
+        until_asleep(sleeper);
+        go.store(1, SeqCst);
+        join(measured);
+        // Others come and go, and are woken.
+        for _ in 0..300 {
+            let id = create(&own());
+            set(id, &own(), 1000, 0);
+            timers::delete(&me(), id).expect("a timer");
+        }
+        compute(60);
+        assert_eq!((result.load(SeqCst), take()), (0, None));
+        for id in ids {
+            assert_eq!(timers::set(&me(), id, Some(1), 0), Err(TimerError::Gone));
+            timers::delete(&me(), id).expect("a timer");
+        }
+        let t = ids::find_thread(sleeper).expect("a thread");
+        let info = SigInfo::user(SIGNAL, proc::signal::code::USER, 1, 0);
+        proc::signal::send_thread(&t, info).expect("room");
+        drop(t);
+        until(|| result.load(SeqCst) == 1);
+        join(sleeper);
+    });
+}
+
+/// A sleeper would else keep the memory of each process by whose clock it sleeps after its end.
+#[test]
+fn a_sleep_does_not_keep_the_process() {
+    with_memory(2, || {
+        let child = fork(|| {
+            nap(20);
+            0
+        });
+        let sleeper = thread(move || {
+            let process = ids::find_process(child).expect("a child");
+            let _ = Measured::process(process, Part::All).sleep_until(u64::MAX);
+        });
+        until_asleep(sleeper);
+        let process = Arc::downgrade(&ids::find_process(child).expect("a child"));
+        wait(Children::Pid(child)).expect("a child");
+        let mut looks = 0;
+        while process.upgrade().is_some() {
+            looks += 1;
+            assert!(looks < 200, "the process is kept");
+            nap(1);
+            user_mode();
+        }
     });
 }

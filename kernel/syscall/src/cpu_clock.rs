@@ -117,12 +117,9 @@ pub fn sleep(number: i32, ns: u64, absolute: bool, rem: u64) -> Result<u64, Errn
         return Ok(0);
     }
     if absolute {
-        return sleep_until(&measured, ns).map_err(|e| match e {
-            Errno::EINTR => Errno::ERESTARTNOHAND,
-            e => e,
-        });
+        return ended(measured.sleep_until(ns));
     }
-    relative_sleep(number, &measured, now.saturating_add(ns), rem)
+    relative_sleep(number, measured, now.saturating_add(ns), rem)
 }
 
 /// Goes on with a sleep that a signal has interrupted.
@@ -130,31 +127,29 @@ pub fn sleep(number: i32, ns: u64, absolute: bool, rem: u64) -> Result<u64, Errn
 /// # Errors
 /// As [`sleep`].
 pub fn go_on(number: i32, until: u64, rem: u64) -> Result<u64, Errno> {
-    relative_sleep(number, &measured(number, false)?, until, rem)
+    relative_sleep(number, measured(number, false)?, until, rem)
 }
 
-fn relative_sleep(number: i32, measured: &Measured, until: u64, rem: u64) -> Result<u64, Errno> {
-    match sleep_until(measured, until) {
-        Err(Errno::EINTR) => {
-            let left = measured.time().map_or(0, |now| until.saturating_sub(now));
-            UserPtr::new(rem).write_if_some(&timespec(left))?;
-            current().set_restart(RestartBlock::CpuSleep {
-                clock: number,
-                until,
-                rem,
-            });
-            Err(Errno::ERESTART_RESTARTBLOCK)
-        }
-        other => other,
-    }
+fn relative_sleep(number: i32, measured: Measured, until: u64, rem: u64) -> Result<u64, Errno> {
+    let left = match measured.sleep_until(until) {
+        Err(SleepError::Signal(left)) => left,
+        slept => return ended(slept),
+    };
+    UserPtr::new(rem).write_if_some(&timespec(left))?;
+    current().set_restart(RestartBlock::CpuSleep {
+        clock: number,
+        until,
+        rem,
+    });
+    Err(Errno::ERESTART_RESTARTBLOCK)
 }
 
-/// EINTR after a signal.
-fn sleep_until(measured: &Measured, until: u64) -> Result<u64, Errno> {
-    match measured.sleep_until(until) {
+/// ERESTARTNOHAND after a signal.
+fn ended(slept: Result<(), SleepError>) -> Result<u64, Errno> {
+    match slept {
         Ok(()) => Ok(0),
         Err(SleepError::NoMemory) => Err(Errno::ENOMEM),
         Err(SleepError::Gone) => Err(Errno::ESRCH),
-        Err(SleepError::Signal) => Err(Errno::EINTR),
+        Err(SleepError::Signal(_)) => Err(Errno::ERESTARTNOHAND),
     }
 }

@@ -7,26 +7,25 @@ use task::park::{Deadline, Interruptible, Step, park};
 use task::thread::{Thread, flag};
 use task::wait::Waiter;
 
-use super::watch::{CpuClock, Entry, Owner, Part, Watch, Whose};
+use super::watch::{CpuClock, Handle, Owner, Part, Shown, Watch, Whose};
 use crate::process::Process;
 use crate::{UserThreadExt, ids};
 
 /// A process or a thread of it, whose CPU time a clock shows.
 pub struct Measured {
     process: Arc<Process>,
-    whose: Whose,
-    part: Part,
+    shown: Shown,
 }
 
 /// Why a sleep ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SleepError {
-    /// There is no memory, or too many wait for that process.
+    /// There is no memory.
     NoMemory,
     /// It has been reaped, or the thread has ended.
     Gone,
-    /// A signal is pending.
-    Signal,
+    /// A signal is pending; so many nanoseconds of CPU time are left.
+    Signal(u64),
 }
 
 /// Whether a thread is one of a process.
@@ -63,18 +62,22 @@ impl Measured {
         let whose = Whose::Process;
         Measured {
             process,
-            whose,
-            part,
+            shown: Shown { whose, part },
         }
     }
 
     /// A thread.
     pub fn thread(t: &Thread, part: Part) -> Self {
+        let whose = Whose::Thread(t.tid());
         Measured {
             process: t.process().clone(),
-            whose: Whose::Thread(t.tid()),
-            part,
+            shown: Shown { whose, part },
         }
+    }
+
+    /// What a clock of that process shows.
+    pub(super) fn by(process: Arc<Process>, shown: Shown) -> Self {
+        Measured { process, shown }
     }
 
     /// The CPU time so far, in nanoseconds, up to the last switch or tick of the threads that run on other CPUs. `None` for what has
@@ -87,10 +90,10 @@ impl Measured {
         if self.process.is_reaped() {
             return None;
         }
-        match self.whose {
+        match self.shown.whose {
             Whose::Process => {
                 let times = self.process.times_of_threads();
-                Some(match self.part {
+                Some(match self.shown.part {
                     Part::User => times.user_ns,
                     Part::All => times.user_ns + times.sys_ns,
                 })
@@ -98,7 +101,7 @@ impl Measured {
             Whose::Thread(tid) => {
                 let pin = ksync::pin();
                 let t = ids::thread(&pin, tid).filter(|t| is_of(t, &self.process));
-                t.map(|t| of_thread(t, self.part))
+                t.map(|t| of_thread(t, self.shown.part))
             }
         }
     }
@@ -107,67 +110,80 @@ impl Measured {
     pub fn clock(&self) -> CpuClock {
         CpuClock {
             watch: self.process.cpu_watch().clone(),
-            whose: self.whose,
-            part: self.part,
+            shown: self.shown,
         }
     }
 
-    /// Makes the threads of the process look at what waits.
-    pub(super) fn changed(&self) {
+    /// Makes the entry of `owner` wait until the CPU time is `at`.
+    pub(super) fn wait_for(&self, handle: &mut Handle, owner: Owner, at: u64) {
+        let lives = |tid| lives(&self.process, tid);
+        let watch = self.process.cpu_watch();
+        watch.put(handle, owner, (self.shown, at), lives);
+        // Its threads look at what waits.
         self.process.seldom().changed();
     }
 
-    /// Makes `owner`, for which room is promised, wait until the CPU time is `at`.
-    pub(super) fn wait_for(&self, owner: Owner, at: u64) {
-        let entry = Entry {
-            owner,
-            whose: self.whose,
-            part: self.part,
-            at,
-        };
-        self.process
-            .cpu_watch()
-            .put(entry, |tid| lives(&self.process, tid));
-        self.changed();
-    }
-
     /// Sleeps until the CPU time is `until`, in nanoseconds; for ever, if what is measured ends. Late by a tick, or by the rest of a system call
-    /// of the threads that use the time. Allocates.
+    /// of the threads that use the time. Keeps nothing of the process meanwhile but its watch. Allocates.
     ///
     /// # Errors
     /// [`SleepError`].
-    pub fn sleep_until(&self, until: u64) -> Result<(), SleepError> {
+    pub fn sleep_until(self, until: u64) -> Result<(), SleepError> {
         mem::admit().map_err(|_| SleepError::NoMemory)?;
-        let me = current();
-        let (own, owner) = (me.process().pid(), Owner::Sleeper(me.tid()));
-        let watch = self.process.cpu_watch();
         if self.time().ok_or(SleepError::Gone)? >= until {
             return Ok(());
         }
-        if !watch.promise(own) {
-            return Err(SleepError::NoMemory);
-        }
-        self.wait_for(owner, until);
-        let mut state = (&**watch, owner);
+        let clock = self.clock();
+        let handle = clock.watch.handle(current().process().pid());
+        let mut sleep = Sleep {
+            clock,
+            handle: handle.ok_or(SleepError::NoMemory)?,
+            until,
+            begins: Some(self),
+        };
         let slept = park(
-            &mut state,
+            &mut sleep,
             Deadline::Never,
             Interruptible::Yes,
-            |(watch, owner), waiter: &mut Waiter| {
-                waiter.listen(&watch.sleepers);
-                if watch.has(*owner) {
+            |sleep: &mut Sleep, waiter| {
+                if sleep.goes_on(waiter) {
                     Step::Wait
                 } else {
                     Step::Done(())
                 }
             },
         );
-        let came = !watch.has(owner);
-        watch.remove(owner);
-        watch.end_promise(own);
-        match slept {
-            Err(_) if !came => Err(SleepError::Signal),
-            _ => Ok(()),
+        let Sleep { clock, handle, .. } = &mut sleep;
+        // One whose time has come has slept well, whatever else has come.
+        let came = !clock.watch.take(handle);
+        if slept.is_ok() || came {
+            return Ok(());
+        }
+        let now = clock.measured().and_then(|measured| measured.time());
+        let left = now.map_or(0, |now| until.saturating_sub(now));
+        Err(SleepError::Signal(left))
+    }
+}
+
+/// A sleep by a clock of CPU time.
+struct Sleep {
+    clock: CpuClock,
+    handle: Handle,
+    until: u64,
+    /// What is measured, until the sleep has begun.
+    begins: Option<Measured>,
+}
+
+impl Sleep {
+    /// Begins the sleep, or looks after a wake-up whether it is over.
+    fn goes_on(&mut self, waiter: &Waiter) -> bool {
+        let sleeper = waiter.registration();
+        match self.begins.take() {
+            None => self.clock.watch.renew(&self.handle, sleeper),
+            Some(measured) => {
+                measured.wait_for(&mut self.handle, Owner::Sleeper(sleeper), self.until);
+                true
+            }
         }
     }
 }
@@ -176,13 +192,10 @@ impl CpuClock {
     /// What it measures; `None` for a process that has been reaped.
     pub(super) fn measured(&self) -> Option<Measured> {
         let process = ids::find_process(self.watch.pid()).filter(|p| self.is_of(p))?;
-        Some(Measured {
-            process,
-            whose: self.whose,
-            part: self.part,
-        })
+        Some(Measured::by(process, self.shown))
     }
 
+    /// Whether it measures `p` or a thread of it.
     fn is_of(&self, p: &Process) -> bool {
         let watch = p.seldom.get().and_then(|seldom| seldom.cpu_watch.get());
         watch.is_some_and(|watch| Arc::ptr_eq(watch, &self.watch))

@@ -6,8 +6,8 @@ use task::current::current;
 use task::thread::{Thread, flag};
 
 use super::cpu::{Measured, is_of, lives};
-use super::state::{GONE, MOST, Notify, Spec, Timer, TimerError, Timers};
-use super::watch::{CpuClock, Owner, Whose};
+use super::state::{CpuTimer, GONE, MOST, Notify, Spec, Timer, TimerError, Timers};
+use super::watch::Whose;
 use crate::process::Process;
 use crate::signal::Pending;
 use crate::{UserThreadExt, ids};
@@ -21,15 +21,11 @@ const KEEP: usize = 8;
 /// # Errors
 /// `Again`, `NoMemory`.
 pub fn create(p: &Process, spec: Spec, measured: Option<&Measured>) -> Result<u32, TimerError> {
+    mem::admit().map_err(|_| TimerError::NoMemory)?;
     let timers = &p.seldom().posix;
     let limit = p.sigpending_limit();
-    let new = Timer::new(
-        spec,
-        measured.map(Measured::clock),
-        current().payer(),
-        limit,
-    )
-    .ok_or(TimerError::Again)?;
+    let cpu = measured.map(|m| by_cpu_time(p, m)).transpose()?;
+    let new = Timer::new(spec, cpu, current().payer(), limit).ok_or(TimerError::Again)?;
     let thread = match spec.notify {
         // The tid may be another process's by now.
         Notify::Thread(tid) => ids::find_thread(tid).filter(|t| is_of(t, p)),
@@ -43,16 +39,7 @@ pub fn create(p: &Process, spec: Spec, measured: Option<&Measured>) -> Result<u3
     if !pending.is_none_or(Pending::promise) {
         return Err(TimerError::NoMemory);
     }
-    let made = match &new.cpu.clone() {
-        None => insert(p, timers, new, thread.as_deref()),
-        Some(clock) => promise_entry(p, clock).and_then(|()| {
-            let made = insert(p, timers, new, thread.as_deref());
-            if made.is_err() {
-                clock.watch.end_promise(p.pid());
-            }
-            made
-        }),
-    };
+    let made = insert(p, timers, new, thread.as_deref());
     if made.is_err()
         && let Some(pending) = pending
     {
@@ -61,32 +48,20 @@ pub fn create(p: &Process, spec: Spec, measured: Option<&Measured>) -> Result<u3
     made
 }
 
-/// Promises a new timer of `p` its entry in the watch of what it measures. Allocates.
+/// What a timer of `p` needs to be set by that CPU time. Allocates.
 ///
 /// # Errors
-/// `Again`, `NoMemory`.
-fn promise_entry(p: &Process, clock: &CpuClock) -> Result<(), TimerError> {
-    mem::admit().map_err(|_| TimerError::NoMemory)?;
-    if clock.watch.promise(p.pid()) {
-        Ok(())
-    } else {
-        Err(TimerError::Again)
-    }
+/// `NoMemory`.
+fn by_cpu_time(p: &Process, measured: &Measured) -> Result<CpuTimer, TimerError> {
+    let clock = measured.clock();
+    let handle = clock.watch.handle(p.pid()).ok_or(TimerError::NoMemory)?;
+    Ok(CpuTimer { clock, handle })
 }
 
-/// Takes a timer of `p` that is on no list off the watch of what it measures, with its promise. Allocates.
-pub(super) fn end_entry(p: &Process, timer: &Timer) {
-    if let Some(clock) = &timer.cpu {
-        clock.watch.remove(owner(p, timer));
-        clock.watch.end_promise(p.pid());
-    }
-}
-
-/// What a timer of `p` is to a watch.
-pub(super) fn owner(p: &Process, timer: &Timer) -> Owner {
-    Owner::Timer {
-        pid: p.pid(),
-        id: timer.id,
+/// Takes a timer that is on no list out of the watch of what it measures.
+pub(super) fn end_entry(timer: &mut Timer) {
+    if let Some(CpuTimer { clock, handle }) = &mut timer.cpu {
+        clock.watch.take(handle);
     }
 }
 
@@ -114,10 +89,11 @@ fn insert(
             {
                 *tid = GONE;
             }
-            if let Some(CpuClock { whose, .. }) = &mut new.cpu
-                && matches!(whose, Whose::Thread(tid) if !lives(p, *tid))
+            if let Some(CpuTimer { clock, .. }) = &mut new.cpu
+                && let Whose::Thread(tid) = &mut clock.shown.whose
+                && !lives(p, *tid)
             {
-                *whose = Whose::Thread(GONE);
+                *tid = GONE;
             }
             let id = new.id;
             list.timers.push(new);

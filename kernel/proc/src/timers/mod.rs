@@ -14,8 +14,9 @@
 //!
 //! A timer whose clock is one of CPU time is on no wheel: while it is armed it has an entry in the `watch` of the process that it measures. A thread
 //! of that process takes due entries off when it looks at its CPU-time timers (`itimer`), and then expires the timers as an interrupt would:
-//! it is late by one tick at most, or by the rest of a system call. Entry and timer change under the list's lock; where a look
-//! has taken an entry off and a setting comes first, the look finds the timer not due, or due as it is set now.
+//! it is late by one tick at most, or by the rest of a system call, or by as many ticks as it takes to send what was due before it. Entry and timer
+//! change under the list's lock. Where a look has taken an entry off and a setting comes first, the look finds the timer not due, or due as it is
+//! set now, and puts the entry where it belongs.
 //!
 //! Between the wheel's taking the node off and the expiry, a setting may arm the node again; the expiry then leaves all to that.
 
@@ -24,17 +25,21 @@ mod make;
 pub(crate) mod state;
 pub(crate) mod watch;
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use task::thread::Thread;
+use task::wait::Threads;
 use task::{time, timer};
 
 pub use self::cpu::{Measured, SleepError};
 use self::cpu::{is_of, of_thread};
 pub use self::make::{all, create};
-use self::make::{end_entry, owner, shrink};
-use self::state::GONE;
-use self::state::{List, Phase, Timer, Timers};
+use self::make::{end_entry, shrink};
+use self::state::{CpuTimer, GONE, List, Phase, Timer, Timers};
 pub use self::state::{MOST, Notify, OF_TIMERS, Spec, TimerError};
 pub use self::watch::Part;
-use self::watch::{CpuClock, Entry, Owner, Whose};
+use self::watch::{BATCH, CpuClock, Due, Node, Owner, Watch, Whose};
 use super::itimer::state::Setting;
 use super::process::Process;
 use super::signal::{self, Pending, Sent, SigFields, SigInfo, code};
@@ -50,9 +55,6 @@ pub enum Base {
     /// CPU time, of which so much has been used.
     Cpu(u64),
 }
-
-/// Entries of CPU time that one look takes off at most.
-const BATCH: usize = 16;
 
 /// Nanoseconds until another attempt, if a signal finds no room.
 const RETRY: u64 = 1_000_000;
@@ -74,7 +76,9 @@ fn find(list: &mut List, id: u32) -> Result<&mut Timer, TimerError> {
 
 /// The clock of CPU time by which a timer is set, if there is one. Takes the list's lock.
 fn cpu_clock(timers: &Timers, id: u32) -> Result<Option<CpuClock>, TimerError> {
-    Ok(find(&mut timers.list.lock(), id)?.cpu.clone())
+    let mut list = timers.list.lock();
+    let cpu = &find(&mut list, id)?.cpu;
+    Ok(cpu.as_ref().map(|cpu| cpu.clock.clone()))
 }
 
 /// What a timer measures, if that is CPU time, and the time on its clock now.
@@ -120,13 +124,18 @@ pub fn set(p: &Process, id: u32, at: Option<u64>, interval: u64) -> Result<Setti
     Ok(old)
 }
 
-/// Makes the watch of what a timer of CPU time measures have an entry for it if it is armed, and else none. The caller holds the list's
+/// Makes the watch of what a timer of CPU time measures have its entry if it is armed, and else not. The caller holds the list's
 /// lock.
-fn enter(p: &Process, timer: &Timer, measured: &Measured) {
-    let Some(clock) = &timer.cpu else { return };
+fn enter(p: &Process, timer: &mut Timer, measured: &Measured) {
+    let Some(CpuTimer { clock, handle }) = &mut timer.cpu else {
+        return;
+    };
+    let (pid, id) = (p.pid(), timer.id);
     match timer.phase {
-        Phase::Armed(at) => measured.wait_for(owner(p, timer), at),
-        Phase::Off | Phase::Fired(_) => clock.watch.remove(owner(p, timer)),
+        Phase::Armed(at) => measured.wait_for(handle, Owner::Timer { pid, id }, at),
+        Phase::Off | Phase::Fired(_) => {
+            clock.watch.take(handle);
+        }
     }
 }
 
@@ -186,14 +195,14 @@ pub fn delete(p: &Process, id: u32) -> Result<(), TimerError> {
     let mut list = timers.list.lock();
     let at = list.timers.iter().position(|timer| timer.id == id);
     let at = at.ok_or(TimerError::NoTimer)?;
-    let gone = list.timers.remove(at);
+    let mut gone = list.timers.remove(at);
     list.from -= usize::from(at < list.from);
     discard(p, &gone);
     with_pending(p, &gone, Pending::end_promise);
     arm(p, timers, &list);
     let (len, room) = (list.timers.len(), list.timers.capacity());
     drop(list);
-    end_entry(p, &gone);
+    end_entry(&mut gone);
     drop(gone);
     shrink(timers, len, room);
     p.pending.shrink();
@@ -229,13 +238,11 @@ fn with_pending(p: &Process, timer: &Timer, f: impl FnOnce(&Pending)) {
 pub(super) fn end(p: &Process) {
     let Some(timers) = of(p) else { return };
     let mut list = timers.list.lock();
-    let gone = core::mem::take(&mut list.timers);
+    let mut gone = core::mem::take(&mut list.timers);
     list.from = 0;
     arm(p, timers, &list);
     drop(list);
-    for timer in &gone {
-        end_entry(p, timer);
-    }
+    gone.iter_mut().for_each(end_entry);
     drop(gone);
     signal::end_timers(p);
 }
@@ -252,11 +259,11 @@ pub(super) fn thread_ends(p: &Process, tid: u32) {
         if timer.spec.notify == Notify::Thread(tid) {
             timer.spec.notify = Notify::Thread(GONE);
         }
-        if let Some(clock) = &mut timer.cpu
+        if let Some(CpuTimer { clock, .. }) = &mut timer.cpu
             && unmeasured
-            && clock.whose == Whose::Thread(tid)
+            && clock.shown.whose == Whose::Thread(tid)
         {
-            clock.whose = Whose::Thread(GONE);
+            clock.shown.whose = Whose::Thread(GONE);
         }
     }
 }
@@ -330,60 +337,83 @@ pub(super) fn expired(p: &Process) {
     arm(p, timers, &list);
 }
 
-/// Expires the timers, and wakes the sleepers, that have waited for the CPU time `used` of `p`, in user mode and all of it. Returns how much
-/// is left to the next. Called by a thread of `p` on its way to user mode. Takes the locks of the lists of those timers.
-pub(super) fn look(p: &Process, used: [u64; 2]) -> u64 {
+/// Expires the timers, and wakes the sleepers, that have waited for the CPU time `used` of the caller's process, in user mode and all of it; those
+/// of the process itself first. Returns how much is left to the next. Called by the thread `me` on its way to user mode. Takes the locks of
+/// the lists of those timers.
+pub(super) fn look(me: &Thread, used: [u64; 2]) -> u64 {
+    let p = me.process();
     let Some(watch) = p.seldom.get().and_then(|seldom| seldom.cpu_watch.get()) else {
         return u64::MAX;
     };
-    let mut due = [None; BATCH];
+    let mut due = Due::default();
     let pin = ksync::pin();
-    let (count, left) = watch.take_due(&pin, &mut due, |pin, whose, part| match whose {
-        Whose::Process => Some(used[usize::from(part == Part::All)]),
+    let own = watch.take_own(&pin, me.tid(), &mut due, |pin, shown| match shown.whose {
+        Whose::Process => Some(used[usize::from(shown.part == Part::All)]),
         Whose::Thread(tid) => {
             let t = ids::thread(pin, tid).filter(|t| is_of(t, p))?;
-            Some(of_thread(t, part))
+            Some(of_thread(t, shown.part))
         }
     });
     drop(pin);
-    let mut sleepers = false;
-    for (entry, used) in due.into_iter().flatten() {
-        match entry.owner {
-            Owner::Sleeper(_) => sleepers = true,
-            Owner::Timer { pid, id } => {
-                if let Some(of) = ids::find_process(pid) {
-                    cpu_due(&of, id, entry, used);
-                }
+    let mut left = own;
+    for (node, used) in due.entries.into_iter().flatten() {
+        // It may be armed again.
+        left = 0;
+        is_due(p, watch, node, used);
+    }
+    for _ in 0..BATCH {
+        match watch.take_other(used) {
+            Ok((node, used)) => is_due(p, watch, node, used),
+            Err(other) => return left.min(other),
+        }
+    }
+    0
+}
+
+/// The CPU time of `p` for which the entry `node` has waited is `used`. The entry is off the watch.
+fn is_due(p: &Arc<Process>, watch: &Arc<Watch>, node: Box<Node>, used: u64) {
+    match *node.member() {
+        Owner::Sleeper(sleeper) => {
+            sleeper.notify::<Threads>(&ksync::pin());
+        }
+        Owner::Timer { pid, id } => {
+            if let Some(of) = ids::find_process(pid) {
+                timer_is_due(&of, id, (p, watch), node, used);
             }
         }
     }
-    if sleepers {
-        watch.sleepers.wake_all();
-    }
-    // Each may be armed again.
-    if count > 0 { 0 } else { left }
 }
 
-/// The CPU time for which a timer of `p` has an entry is `used`. The entry is off the watch: meanwhile the timer may have been set anew, or
-/// deleted.
-fn cpu_due(p: &Process, id: u32, entry: Entry, used: u64) {
+/// As [`is_due`], for the timer `id` of `p`: meanwhile that may have been set anew, or deleted, or another process have the pid. So the entry must be the timer's.
+fn timer_is_due(
+    p: &Process,
+    id: u32,
+    (by, watch): (&Arc<Process>, &Arc<Watch>),
+    node: Box<Node>,
+    used: u64,
+) {
     let Some(timers) = of(p) else { return };
-    let Ok(Some(measured)) = cpu_clock(timers, id).map(|clock| clock?.measured()) else {
-        return;
-    };
     let mut list = timers.list.lock();
     let Ok(timer) = find(&mut list, id) else {
         return;
     };
-    let same = |clock: &CpuClock| (clock.whose, clock.part) == (entry.whose, entry.part);
+    let shown = node.key().shown;
+    let Some(CpuTimer { clock, handle }) = &mut timer.cpu else {
+        return;
+    };
+    if !Arc::ptr_eq(&clock.watch, watch) || !handle.is_of(&node) {
+        return;
+    }
+    handle.take_back(node);
+    let measured = Measured::by(by.clone(), clock.shown);
     if let Phase::Armed(at) = timer.phase
         && at <= used
-        && timer.cpu.as_ref().is_some_and(same)
+        && clock.shown == shown
     {
         // Where its signal finds no room it stays armed, and the next look tries again.
         expire(p, timer, at, used);
-        enter(p, timer, &measured);
     }
+    enter(p, timer, &measured);
     drop(list);
 }
 

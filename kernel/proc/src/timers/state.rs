@@ -6,7 +6,7 @@ use cred::{Charge, Payer};
 use ksync::IrqSpin;
 use task::timer::TimerNode;
 
-use super::watch::{self, CpuClock};
+use super::watch::{self, CpuClock, Handle};
 use crate::lock;
 use crate::signal::ENTRY_BYTES;
 
@@ -69,12 +69,18 @@ pub(super) enum Phase {
     Fired(u64),
 }
 
+/// What a timer has that is set by CPU time.
+pub(super) struct CpuTimer {
+    pub clock: CpuClock,
+    pub handle: Handle,
+}
+
 /// A timer. It is charged as a pending signal.
 pub(super) struct Timer {
     pub id: u32,
     pub spec: Spec,
-    /// The clock of CPU time by which it is set.
-    pub cpu: Option<CpuClock>,
+    /// The clock of CPU time by which it is set, and its entry there.
+    pub cpu: Option<CpuTimer>,
     pub phase: Phase,
     /// Nanoseconds between expiries, 0 for one expiry.
     pub interval: u64,
@@ -99,7 +105,7 @@ const fn bytes(cpu: bool) -> usize {
 
 impl Timer {
     /// A timer that has no id yet and is not set; `None` if `payer` would pay for more than `limit` signals.
-    pub fn new(spec: Spec, cpu: Option<CpuClock>, payer: Payer, limit: u64) -> Option<Timer> {
+    pub fn new(spec: Spec, cpu: Option<CpuTimer>, payer: Payer, limit: u64) -> Option<Timer> {
         payer.charge(Charge::Signals, 1);
         payer.charge(Charge::Memory, bytes(cpu.is_some()));
         let timer = Timer {
