@@ -401,6 +401,36 @@ fn time_without_a_sleep_is_counted() {
     });
 }
 
+/// Short loans do not add up to what RLIMIT_RTTIME limits, whether the thread sleeps between them or not; one whose own policy is a real-time
+/// one does not escape by another policy.
+#[test]
+fn time_with_a_loan_is_counted_until_the_loan_ends() {
+    on(1, || {
+        let lend = |priority| sched::lend_priority(&ksync::pin(), &current(), priority);
+        let me = current();
+        let mut most = 0;
+        for n in 0..8 {
+            lend(40);
+            compute(20 * MS);
+            most = most.max(me.sched.unslept_ns());
+            lend(0);
+            if n % 2 == 0 {
+                nap(1);
+            } else {
+                compute(5 * MS);
+            }
+        }
+        assert!((15 * MS..30 * MS).contains(&most), "{most}");
+        // A sleep without a priority is one, too.
+        me.set_setting(fifo(3));
+        compute(20 * MS);
+        me.set_setting(OTHER);
+        assert!(me.sched.unslept_ns() >= 15 * MS);
+        nap(1);
+        assert_eq!(me.sched.unslept_ns(), 0);
+    });
+}
+
 /// A thread that waits for a lock lends its priority to the program that has it, until that enters user mode.
 #[test]
 fn a_lock_of_the_kernel_lends_the_priority_of_its_waiter() {

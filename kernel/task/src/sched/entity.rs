@@ -60,7 +60,8 @@ pub struct Entity {
     nice: AtomicU8,
     /// Nanoseconds that are left of a time slice of SCHED_RR. Written by the CPU that runs the thread, under its queue's lock.
     slice: AtomicU64,
-    /// Nanoseconds that the thread has run with a real-time priority since it last slept. As `slice`.
+    /// Nanoseconds that the thread has run with a real-time priority since it last slept, or a loan ended with which it had one. The CPU that runs
+    /// the thread adds; any other one sets it to 0.
     unslept: AtomicU64,
     /// The timer slack of PR_SET_TIMERSLACK, in nanoseconds. It is reported and has no effect, because timers are exact.
     slack: AtomicU64,
@@ -251,8 +252,8 @@ impl Entity {
     pub(super) fn ran_real_time(&self, ns: u64) {
         self.slice
             .store(self.slice_left().saturating_sub(ns), Ordering::Relaxed);
-        self.unslept
-            .store(self.unslept_ns() + ns, Ordering::Relaxed);
+        // A read-modify-write, so that no reset is lost.
+        self.unslept.fetch_add(ns, Ordering::Relaxed);
     }
 
     /// Nanoseconds that are left of the thread's time slice of SCHED_RR.
@@ -270,14 +271,18 @@ impl Entity {
         self.slice.store(RR_NS, Ordering::Relaxed);
     }
 
-    /// Nanoseconds that the thread has run with a real-time priority since it last slept, up to the last tick or switch.
+    /// Nanoseconds that the thread has run with a real-time priority since it last slept, or a loan ended with which it had one; up to the last
+    /// tick or switch.
     pub fn unslept_ns(&self) -> u64 {
         self.unslept.load(Ordering::Relaxed)
     }
 
-    /// The thread has slept.
+    /// The thread has slept, or has no real-time priority any more because a loan has ended.
     pub(super) fn has_slept(&self) {
-        self.unslept.store(0, Ordering::Relaxed);
+        // Most threads never have one, and the line is not written for them.
+        if self.unslept_ns() != 0 {
+            self.unslept.store(0, Ordering::Relaxed);
+        }
     }
 
     /// The CPUs that the thread may run on.

@@ -311,9 +311,16 @@ impl Thread {
 /// whose locks are taken. A child inherits no loan.
 pub fn lend_priority(pin: &CpuPin, t: &Thread, priority: u8) {
     let priority = priority.min(HIGHEST);
-    let change = t
-        .sched
-        .change_class(|class| class.lent(Lender::Caller, priority));
+    lends(pin, t, |class| class.lent(Lender::Caller, priority));
+}
+
+/// Changes what `t` has been lent to what `loan` makes of it. RLIMIT_RTTIME begins anew where the last loan ends of a thread that has no priority of its
+/// own, as on Linux: else short loans would add up, however often it sleeps meanwhile.
+fn lends(pin: &CpuPin, t: &Thread, loan: impl Fn(Class) -> Class) {
+    let change = t.sched.change_class(loan);
+    if change[0] > 0 && change[1] == 0 {
+        t.sched.has_slept();
+    }
     changed(pin, t, change);
 }
 
@@ -335,7 +342,6 @@ pub fn lend_for_lock(pin: &CpuPin, t: &Thread, priority: u8) {
 /// Ends [`lend_for_lock`] to `t`.
 pub(super) fn give_back(t: &Thread) {
     if t.sched.class().loan(Lender::Lock) != 0 {
-        let change = t.sched.change_class(|class| class.lent(Lender::Lock, 0));
-        changed(&ksync::pin(), t, change);
+        lends(&ksync::pin(), t, |class| class.lent(Lender::Lock, 0));
     }
 }

@@ -74,6 +74,7 @@ pub(super) fn enqueue(pin: &CpuPin, cpu: usize, t: &Thread, why: Arrival) {
     let woken = why == Arrival::Woken;
     let eager = woken && class.is_other();
     if woken {
+        t.sched.has_slept();
         let passed = q.progress(t.sched.rested(time::monotonic_ns()));
         t.sched.set_vt(t.sched.vt().saturating_sub(passed));
     }
