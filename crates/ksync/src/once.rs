@@ -1,4 +1,7 @@
 //! Cells that are set once.
+//!
+//! Threads wait busily for the one that makes the value, so that is not preempted: one with a higher priority, on the same CPU, would wait for
+//! ever, or until the scheduler takes that from it.
 
 use core::{cell::UnsafeCell, mem::MaybeUninit};
 
@@ -44,6 +47,7 @@ impl<T> Once<T> {
 
     /// Sets the value; returns it if one is set already or is being made by another thread.
     pub fn set(&self, value: T) -> Result<(), T> {
+        let _pin = crate::pin();
         if self
             .state
             .compare_exchange(EMPTY, BUSY, Relaxed, Relaxed)
@@ -55,8 +59,12 @@ impl<T> Once<T> {
         Ok(())
     }
 
-    /// The value, made by `make` if this is the first call; other callers wait for it, busily.
+    /// The value, made by `make` if this is the first call; other callers wait for it, busily. `make` runs with preemption off.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let pin = crate::pin();
         if self
             .state
             .compare_exchange(EMPTY, BUSY, Relaxed, Relaxed)
@@ -64,6 +72,7 @@ impl<T> Once<T> {
         {
             self.fill(make());
         }
+        drop(pin);
         loop {
             if let Some(value) = self.get() {
                 return value;

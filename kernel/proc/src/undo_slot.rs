@@ -15,8 +15,6 @@ impl UndoSlot {
         &self,
         make: fn() -> Box<dyn Any + Send + Sync>,
     ) -> &(dyn Any + Send + Sync) {
-        // Another thread waits for the value busily, so its maker is not preempted.
-        let _pin = ksync::pin();
         &**self.0.get_or_init(make)
     }
 }

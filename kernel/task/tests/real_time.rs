@@ -431,6 +431,32 @@ fn time_with_a_loan_is_counted_until_the_loan_ends() {
     });
 }
 
+/// A thread with a priority waits busily for what an ordinary one makes; that one had to wait for the scheduler to bound the priority.
+#[test]
+fn the_maker_of_a_cell_s_value_is_not_kept_from_it() {
+    on(1, || {
+        let (cell, late) = (
+            Arc::new(ksync::Once::<u64>::new()),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (theirs, seen) = (cell.clone(), late.clone());
+        let at = monotonic_ns() + 5 * MS;
+        start(0, fifo(50), move || {
+            nap_until(at);
+            assert_eq!(*theirs.get_or_init(|| 2), 1);
+            seen.store(monotonic_ns() - at, SeqCst);
+        });
+        nap(1);
+        let made = cell.get_or_init(|| {
+            compute(20 * MS);
+            1
+        });
+        assert_eq!(*made, 1);
+        wait_for_ends(1);
+        assert!(late.load(SeqCst) < 25 * MS, "{}", late.load(SeqCst));
+    });
+}
+
 /// A thread that waits for a lock lends its priority to the program that has it, until that enters user mode.
 #[test]
 fn a_lock_of_the_kernel_lends_the_priority_of_its_waiter() {
