@@ -223,11 +223,23 @@ pub(super) fn give_setting(
     Ok(())
 }
 
-fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
-    if a.get(2) == 0 {
+/// Reads the `struct sched_param` at `at`, for a thread that the caller has named by `pid`.
+///
+/// # Errors
+/// EINVAL without one, or for a negative pid; EFAULT.
+fn read_priority(pid: i32, at: u64) -> Result<i32, Errno> {
+    if at == 0 || pid < 0 {
         return Err(Errno::EINVAL);
     }
-    let priority: i32 = UserPtr::new(a.get(2)).read()?;
+    Ok(UserPtr::new(at).read()?)
+}
+
+fn sched_setscheduler(a: &mut Args) -> Result<u64, Errno> {
+    // As in Linux, before the priority is read and the thread looked for.
+    if a.int(1) < 0 {
+        return Err(Errno::EINVAL);
+    }
+    let priority = read_priority(a.int(0), a.get(2))?;
     let t = target(a.int(0))?;
     let (policy, priority) = policy(a.uint(1) & !RESET_ON_FORK, priority)?;
     let new = Setting {
@@ -249,10 +261,7 @@ fn sched_getparam(a: &mut Args) -> Result<u64, Errno> {
 }
 
 fn sched_setparam(a: &mut Args) -> Result<u64, Errno> {
-    if a.get(1) == 0 {
-        return Err(Errno::EINVAL);
-    }
-    let priority: i32 = UserPtr::new(a.get(1)).read()?;
+    let priority = read_priority(a.int(0), a.get(1))?;
     let t = target(a.int(0))?;
     give_setting(&t, None, Extent::All, |seen| {
         let (policy, priority) = policy(seen.policy as u32, priority)?;

@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 
 use cred::Cap;
 use hal::PAGE_SIZE;
+use hal::UserFault;
 use hal::uio::IoBuf;
 use mem::Space;
 use proc::look::Image;
@@ -122,11 +123,11 @@ impl Values for Open {
                 to.copy_from_slice(&entry.to_ne_bytes());
             }
             let len = ((end - at) / PAGE * ENTRY) as usize;
-            match buf.put(&bytes[..len]) {
-                Ok(n) => done += n,
-                Err(fault) if done == 0 => return Err(fault.into()),
-                Err(_) => break,
+            // As in Linux nothing has been read where an entry cannot be written.
+            if buf.put(&bytes[..len])? < len {
+                return Err(UserFault.into());
             }
+            done += len;
             at = end;
         }
         Ok(done)

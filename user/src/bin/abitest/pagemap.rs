@@ -132,6 +132,17 @@ tests! { "pagemap";
         fails!(sc!(SYS_lseek, fd, 0, libc::SEEK_END), EINVAL);
         fails!(sc!(SYS_pread64, fd, 8, 16, 0), EFAULT);
     }
+    a_read_that_faults_reads_no_part {
+        let at = ok!(sys::mmap(0, 3 * PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0));
+        ok!(sc!(SYS_mprotect, at + 2 * PAGE, PAGE, libc::PROT_NONE));
+        let (fd, end) = (ok!(open(0)), at + 2 * PAGE);
+        // In the middle of an entry; between two; after one whole batch of entries, however large.
+        for (to, len) in [(end - 12, 16), (end - 8, 16), (end - 2 * PAGE, 3 * PAGE)] {
+            fails!(sc!(SYS_read, fd, to, len), EFAULT);
+            is!(ok!(sc!(SYS_lseek, fd, 0, libc::SEEK_CUR)), 0);
+        }
+        is!(ok!(sc!(SYS_read, fd, end - 16, 16)), 16);
+    }
     a_long_read_has_an_entry_for_each_page {
         const PAGES: u64 = 1 << 18;
         let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;

@@ -238,6 +238,7 @@ errnos! {
     sched_setparam EFAULT |_| sc!(SYS_sched_setparam, 0, BAD);
     sched_setparam EINVAL |_| sc!(SYS_sched_setparam, 0, [1u32].as_ptr());
     sched_setparam EINVAL |_| sc!(SYS_sched_setparam, -1i64, [0u32].as_ptr());
+    sched_setparam EINVAL |_| sc!(SYS_sched_setparam, -1i64, BAD);
     sched_setparam EPERM |_| nobody(|| sc!(SYS_sched_setparam, 1, [0u32].as_ptr()));
     sched_setparam ESRCH |_| sc!(SYS_sched_setparam, NOBODY, [0u32].as_ptr());
     sched_setscheduler EINVAL |_| sc!(SYS_sched_setscheduler, 0, 0, 0);
@@ -247,6 +248,9 @@ errnos! {
     sched_setscheduler EINVAL |_| sc!(SYS_sched_setscheduler, 0, 0, [1u32].as_ptr());
     sched_setscheduler EINVAL |_| sc!(SYS_sched_setscheduler, 0, libc::SCHED_FIFO, [0u32].as_ptr());
     sched_setscheduler EINVAL |_| sc!(SYS_sched_setscheduler, 0, libc::SCHED_RR, [100u32].as_ptr());
+    sched_setscheduler EINVAL |_| sc!(SYS_sched_setscheduler, -1i64, 0, BAD);
+    sched_setscheduler EINVAL |_| sc!(SYS_sched_setscheduler, 0, -1i64, BAD);
+    sched_setscheduler EINVAL |_| sc!(SYS_sched_setscheduler, NOBODY, -1i64, [0u32].as_ptr());
     sched_setscheduler EPERM |_| nobody(|| sc!(SYS_sched_setscheduler, 1, 0, [0u32].as_ptr()));
     sched_setscheduler EPERM |_| limited_nobody(libc::RLIMIT_RTPRIO, 0, || sc!(SYS_sched_setscheduler, 0, libc::SCHED_FIFO, [1u32].as_ptr()));
     sched_setscheduler ESRCH |_| sc!(SYS_sched_setscheduler, NOBODY, 0, [0u32].as_ptr());
