@@ -378,12 +378,12 @@ pub fn wake_op(
     let (first, second) = (word(addr, shared)?, word(other, shared)?);
     let old = loop {
         UserRange::new(other, 4).fault_in(true)?;
-        let Ok(old) = user::load_u32(other) else {
-            continue;
-        };
-        if user::atomic_cmpxchg_u32(other, old, change(old)) == Ok(old) {
+        if let Ok(old) = user::load_u32(other)
+            && user::atomic_cmpxchg_u32(other, old, change(old)) == Ok(old)
+        {
             break old;
         }
+        again()?;
     };
     let woken = wake_word(&first, count, ANY)?;
     let more = if then(old) {
@@ -392,6 +392,18 @@ pub fn wake_op(
         0
     };
     Ok(woken + more)
+}
+
+/// To be called before a call looks again at a word that others have changed, or whose page they have taken away, meanwhile: they may do so
+/// for ever.
+///
+/// # Errors
+/// `Signal`, if the caller is to be killed.
+fn again() -> Result<(), FutexError> {
+    if current().kill_pending() {
+        return Err(FutexError::Signal);
+    }
+    Ok(())
 }
 
 /// # Errors

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use futex_waiters::locks::{OWNER_DIED, Order, WAITERS, lock, priority, set_priority, unlock};
 use futex_waiters::{Results, waiter, wake};
+use hal::uaccess::UserRange;
 use mem::vm;
 use proc::futex::{self, ANY, FutexError, pi};
 use proc::signal::{SigInfo, send_thread, sig};
@@ -19,7 +20,7 @@ use programs::{
     MEMORY, MS, PAGE, SHARED, catch, join, load, share_memory, store, store_long, take, thread,
     until, until_asleep, with_memory,
 };
-use support::{exited, fork, kill, nap, wait};
+use support::{PAGES_GO, exited, fork, kill, nap, wait};
 use task::current::current;
 use task::park::Deadline;
 use vm::MapProt;
@@ -468,4 +469,34 @@ fn many_threads_exclude_one_another() {
         assert_eq!([A, B].map(load), [Some(0); 2]);
         futex::drain();
     });
+}
+
+/// Calls that begin again when a page has gone, or a word has changed, do not do so for ever where they are to be killed.
+#[test]
+fn a_kill_ends_a_call_that_begins_again_and_again() {
+    let calls: [fn() -> Result<(), FutexError>; 3] = [
+        || lock(A),
+        || pi::try_lock(A, false),
+        || pi::wait_requeue(B, 0, A, false, Deadline::Never),
+    ];
+    for call in calls {
+        with_memory(2, move || {
+            let ended = Arc::new(AtomicU32::new(0));
+            let theirs = ended.clone();
+            let child = fork(move || {
+                PAGES_GO.store(true, SeqCst);
+                assert_eq!(UserRange::new(A, 4).fault_in(true), Ok(()));
+                let result = call();
+                PAGES_GO.store(false, SeqCst);
+                assert_eq!(result, Err(FutexError::Signal));
+                theirs.store(1, SeqCst);
+                0
+            });
+            nap(5);
+            assert_eq!(ended.load(SeqCst), 0);
+            assert!(kill(child, sig::KILL));
+            assert_eq!(wait(Children::Pid(child)), Ok((child, sig::KILL.into())));
+            assert_eq!(ended.load(SeqCst), 1);
+        });
+    }
 }

@@ -26,8 +26,8 @@ use task::thread::Thread;
 use task::wait::{Threads, Waiter};
 
 use super::{
-    FutexError, OWNER_DIED, TID_MASK, WAITERS, bucket, bucket_index, lock_at, lock_mine, place,
-    unlock as release, word,
+    FutexError, OWNER_DIED, TID_MASK, WAITERS, again, bucket, bucket_index, lock_at, lock_mine,
+    place, unlock as release, word,
 };
 use crate::{UserThreadExt, ids};
 use claim::{Claim, Taken, Want};
@@ -130,12 +130,14 @@ impl Locking {
                 Taken::Owned(owner) => owner,
                 Taken::Again => {
                     release(b);
+                    again()?;
                     continue;
                 }
                 Taken::Fault => {
                     release(b);
                     drop(pin);
                     UserRange::new(self.addr, 4).fault_in(true)?;
+                    again()?;
                     continue;
                 }
             };
@@ -148,6 +150,7 @@ impl Locking {
             let Ok((slot, changed)) = claim::add(&pin, &mut b, owner, added) else {
                 // The owner ends. What it has done to the word is seen next time.
                 release(b);
+                again()?;
                 continue;
             };
             me.user()
@@ -196,6 +199,9 @@ fn look(addr: u64, waiter: Option<&Waiter>) -> Option<Result<(), FutexError>> {
                 }
             }
         }
+        if again().is_err() {
+            return Some(forgo(FutexError::Signal, FutexError::Signal));
+        }
     }
 }
 
@@ -227,7 +233,7 @@ fn forgo(why: FutexError, moved: FutexError) -> Result<(), FutexError> {
 /// FUTEX_TRYLOCK_PI: as [`lock`], but does not wait.
 ///
 /// # Errors
-/// As for [`lock`]; `Changed`: another thread owns the lock. The word says then that a thread waits.
+/// As for [`lock`], `Signal` only if the caller is to be killed; `Changed`: another thread owns the lock. The word says then that a thread waits.
 pub fn try_lock(addr: u64, shared: bool) -> Result<(), FutexError> {
     let word = word(addr, shared)?;
     let want = Want {
@@ -248,6 +254,7 @@ pub fn try_lock(addr: u64, shared: bool) -> Result<(), FutexError> {
             Taken::Again => {}
             Taken::Fault => UserRange::new(addr, 4).fault_in(true)?,
         }
+        again()?;
     }
 }
 
@@ -255,7 +262,7 @@ pub fn try_lock(addr: u64, shared: bool) -> Result<(), FutexError> {
 ///
 /// # Errors
 /// `NotPermitted`: the word does not name the caller. `Invalid`: it contradicts what the kernel knows, or threads wait there that do not lock. `Changed`: the word
-/// was changed meanwhile. `Fault`. Nothing has been changed.
+/// was changed meanwhile. `Fault`; `Signal`, if the caller is to be killed. Nothing has been changed.
 pub fn unlock(addr: u64, shared: bool) -> Result<(), FutexError> {
     let tid = current().tid();
     if !addr.is_multiple_of(4) {
@@ -305,6 +312,7 @@ pub fn unlock(addr: u64, shared: bool) -> Result<(), FutexError> {
             Ok(_) => return Err(FutexError::Changed),
             Err(_) => UserRange::new(addr, 4).fault_in(true)?,
         }
+        again()?;
     }
 }
 

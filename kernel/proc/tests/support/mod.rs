@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use abi::raw::general as raw;
 use hal::sim::{Config, program};
@@ -10,7 +11,7 @@ use hal::{BootInfo, UserFault, UserFrame};
 use proc::fork::{CloneArgs, ForkError};
 use proc::signal::{self, SigInfo, code, sig};
 use proc::wait4::{self, Children, Event, Options, WaitError};
-use proc::{Process, UserThreadExt, exit, fault, first, fork, ids};
+use proc::{Process, UserThreadExt, exit, fault, first, fork, ids, with_space};
 use task::current::current;
 use task::park::{self, Deadline, Interruptible};
 use task::{kthread, sched};
@@ -18,10 +19,16 @@ use vfs::FdTable;
 use vfs::context::{self, FsContext};
 use vfs::superblock::FsKind;
 use vfs::tmpfs::{self, Settings};
+use vm::space::Advice;
 
 static ABOVE_PROCESSES: proc::upcalls::Upcalls = proc::upcalls::Upcalls {
     init_exited: |_, status| panic!("init has ended with status {status:#x}"),
 };
+
+hal::machine_static! {
+    /// A page that has been faulted in before an access is gone again when that comes, as where another thread takes it away each time.
+    pub static PAGES_GO: AtomicBool = AtomicBool::new(false);
+}
 
 struct Kernel;
 
@@ -66,7 +73,14 @@ impl Upcalls for Kernel {
     }
 
     fn fault_in(va: u64, write: bool) -> Result<(), UserFault> {
-        fault::fault_in(va, write)
+        fault::fault_in(va, write)?;
+        if PAGES_GO.load(SeqCst) {
+            let taken = |space: &Arc<mem::Space>| {
+                space.advise(mem::vm(), va & !0xfff, 0x1000, Advice::DontNeed)
+            };
+            assert!(with_space(taken).is_some_and(|done| done.is_ok()));
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use task::thread::Thread;
 use task::wait::Threads;
 
 use super::donation::{exchange, priority_of};
-use crate::futex::{bucket_index, lock_at, place, unlock};
+use crate::futex::{again, bucket_index, lock_at, place, unlock};
 use crate::{UserThreadExt, ids};
 
 /// Steps that are taken along a chain (Linux's limit).
@@ -24,6 +24,8 @@ pub fn is_ring(tid: u32) -> bool {
         match ring(tid) {
             None => return false,
             Some(second) if second == first => return true,
+            // It waits for nothing more.
+            Some(_) if again().is_err() => return false,
             Some(_) => ksync::relax(),
         }
     }

@@ -12,7 +12,9 @@ use task::wait::{Threads, Waiter};
 use super::claim::{self, Taken, Want};
 use super::{chain, donation, failure, grow, leave, look, queue};
 use crate::futex::requeue::Both;
-use crate::futex::{FutexError, bucket, bucket_index, place, place_of, unlock as release, word};
+use crate::futex::{
+    FutexError, again, bucket, bucket_index, place, place_of, unlock as release, word,
+};
 use crate::{UserThreadExt, ids};
 
 /// A wait for a condition.
@@ -89,6 +91,7 @@ impl Waiting {
                 Err(_) => {
                     release(b);
                     UserRange::new(self.addr, 4).fault_in(false)?;
+                    again()?;
                     continue;
                 }
                 Ok(now) if now != self.value => Some(FutexError::Changed),
