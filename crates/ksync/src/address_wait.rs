@@ -31,7 +31,7 @@ pub fn sleep_on<C: LockClass>(address: usize, due: impl FnOnce() -> bool) {
     }
     queue.push(waiter.as_ref());
     drop(queue);
-    waiter.as_ref().wait(C::stats(), since, || 0);
+    waiter.as_ref().wait(C::stats(), since, 0, || 0);
 }
 
 /// Wakes all threads that sleep on `address`.

@@ -232,7 +232,7 @@ impl ByteMutex {
         }
         queue.push(waiter.as_ref());
         drop(queue);
-        waiter.as_ref().wait(C::stats(), since, || 0);
+        waiter.as_ref().wait(C::stats(), since, 0, || 0);
     }
 
     /// Hands the byte, which has waiters and which the caller was the last to hold, to those whose turn it is.

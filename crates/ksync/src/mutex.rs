@@ -152,7 +152,14 @@ impl<T, C: LockClass> Mutex<T, C> {
         queue.push(waiter.as_ref());
         drop(queue);
         let holder = || self.state.load(Relaxed) >> HOLDER;
-        waiter.as_ref().wait(C::stats(), since, holder);
+        waiter
+            .as_ref()
+            .wait(C::stats(), since, self.address(), holder);
+    }
+
+    /// By which the platform tells it from others.
+    fn address(&self) -> usize {
+        (&raw const self.state).addr()
     }
 
     /// Makes the first waiter the owner and wakes it.
@@ -168,8 +175,10 @@ impl<T, C: LockClass> Mutex<T, C> {
         let more = if queue.has_second(0) { WAITERS } else { 0 };
         self.state.store(next | more, Relaxed);
         let granted = queue.grant(0, 1);
+        let address = self.address();
         drop(queue);
         granted.wake(&pin);
+        platform::hands_over(address);
     }
 }
 

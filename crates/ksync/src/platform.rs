@@ -57,10 +57,15 @@ pub trait Platform {
     fn sleeps_for_lock(ticks: u64) {
         let _ = ticks;
     }
-    /// Called before the current thread begins to sleep for a lock that the thread `holder` holds, 0 if that is not known. The
+    /// Called before the current thread begins to sleep for the lock at `lock` that the thread `holder` holds, 0 if that is not known. The
     /// current thread holds it later, and others may wait for it then.
-    fn lends(holder: u32) {
-        let _ = holder;
+    fn lends(holder: u32, lock: usize) {
+        let _ = (holder, lock);
+    }
+    /// Called after the current thread has handed the lock at `lock`, which may be gone, to one that slept for it. Only for locks whose holder is
+    /// known. Called with preemption off.
+    fn hands_over(lock: usize) {
+        let _ = lock;
     }
     /// Called when a thread that has slept since `ticks` for a lock named `name` was unparked without getting it: it
     /// still waits for the thread `holder`, 0 if that is not known. May print; called without locks held.
@@ -114,7 +119,9 @@ pub mod symbols {
         #[link_name = "__pantala_ksync_sleeps_for_lock"]
         pub safe fn sleeps_for_lock(ticks: u64);
         #[link_name = "__pantala_ksync_lends"]
-        pub safe fn lends(holder: u32);
+        pub safe fn lends(holder: u32, lock: usize);
+        #[link_name = "__pantala_ksync_hands_over"]
+        pub safe fn hands_over(lock: usize);
         #[link_name = "__pantala_ksync_still_waits"]
         pub safe fn still_waits(name: &'static str, holder: u32, ticks: u64);
         #[link_name = "__pantala_ksync_stall"]
@@ -150,7 +157,8 @@ macro_rules! platform {
     $crate::__platform_fn!($t, "__pantala_ksync_spins",
                 spins(name: &'static str, holder: usize) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_sleeps_for_lock", sleeps_for_lock(ticks: u64) -> ());
-    $crate::__platform_fn!($t, "__pantala_ksync_lends", lends(holder: u32) -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_lends", lends(holder: u32, lock: usize) -> ());
+    $crate::__platform_fn!($t, "__pantala_ksync_hands_over", hands_over(lock: usize) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_still_waits",
                 still_waits(name: &'static str, holder: u32, ticks: u64) -> ());
     $crate::__platform_fn!($t, "__pantala_ksync_stall",

@@ -59,15 +59,16 @@ impl Waiter {
 
     /// Sleeps until the thread is told that it owns the lock, or has had its look, and counts the wait, begun at `since`. A
     /// watchdog that notices a long wait unparks the thread, which then reports the result of `holder`: the thread itself can
-    /// read it, because the lock cannot be freed meanwhile.
+    /// read it, because the lock cannot be freed meanwhile. `lock` is its address, 0 where the holder is not known.
     pub(crate) fn wait(
         self: Pin<&Self>,
         stats: &'static ClassStats,
         since: u64,
+        lock: usize,
         holder: impl Fn() -> u32,
     ) {
         platform::sleeps_for_lock(since);
-        platform::lends(holder());
+        platform::lends(holder(), lock);
         let mut parked = false;
         while self.granted.load(Acquire) == 0 {
             if parked {

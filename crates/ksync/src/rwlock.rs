@@ -196,7 +196,7 @@ impl<T, C: LockClass> RwLock<T, C> {
         }
         queue.push(waiter.as_ref());
         drop(queue);
-        waiter.as_ref().wait(C::stats(), since, || 0);
+        waiter.as_ref().wait(C::stats(), since, 0, || 0);
     }
 
     /// Hands a lock without a holder, but with waiters, to the next of them.

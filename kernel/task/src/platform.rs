@@ -103,18 +103,24 @@ impl Platform for Machine {
 
     /// Lends weight to the caller, which is about to sleep for a lock, and to thread `holder`, if not 0; and to that the caller's
     /// real-time priority.
-    fn lends(holder: u32) {
+    fn lends(holder: u32, lock: usize) {
         let pin = ksync::pin();
         let priority = try_current().map_or(0, |me| me.priority());
         if priority > 0
             && let Some(t) = ids::thread(&pin, holder)
         {
-            sched::lend_for_lock(&pin, t, priority);
+            sched::lend_for_lock(&pin, t, priority, lock);
         }
         for tid in [Self::thread(), holder] {
             if let Some(t) = ids::thread(&pin, tid) {
                 sched::lend(&pin, t);
             }
+        }
+    }
+
+    fn hands_over(lock: usize) {
+        if let Some(me) = try_current() {
+            sched::lock_released(&ksync::pin(), &me, lock);
         }
     }
 

@@ -457,10 +457,11 @@ fn the_maker_of_a_cell_s_value_is_not_kept_from_it() {
     });
 }
 
-/// A thread that waits for a lock lends its priority to the program that has it, until that enters user mode.
+ksync::lock_class!(TestLock, "test mutex", rank = 1);
+
+/// A thread that waits for a lock lends its priority to the program that has it, until that hands the lock over.
 #[test]
 fn a_lock_of_the_kernel_lends_the_priority_of_its_waiter() {
-    ksync::lock_class!(TestLock, "test mutex", rank = 1);
     on(1, || {
         let lock = Arc::new(ksync::Mutex::<u32, TestLock>::new(0));
         current().set_setting(fifo(99));
@@ -474,9 +475,6 @@ fn a_lock_of_the_kernel_lends_the_priority_of_its_waiter() {
             assert_eq!(current().priority(), 60);
             theirs.add(0);
             drop(guard);
-            compute(MS);
-            assert!(current().has(flag::LENT));
-            sched::give_back(&current());
             assert_eq!(current().priority(), 0);
             theirs.add(3);
             current().set(flag::KERNEL);
@@ -495,5 +493,45 @@ fn a_lock_of_the_kernel_lends_the_priority_of_its_waiter() {
         wait_for_ends(3);
         assert_eq!(notes.all(), [0, 1, 2, 3]);
         assert_eq!(ids::hold_thread(owner).map(|t| t.tid()), None);
+    });
+}
+
+/// What was lent for one lock does not end with another one.
+#[test]
+fn a_loan_for_several_locks_of_the_kernel_lasts_until_user_mode() {
+    on(1, || {
+        let locks = Arc::new([const { ksync::Mutex::<u32, TestLock>::new(0) }; 3]);
+        current().set_setting(fifo(99));
+        let held = locks.clone();
+        spawn(Some(0), move || {
+            let me = current();
+            me.clear(flag::KERNEL);
+            let [first, second, third] = &*held;
+            let guards = (first.lock(), second.lock_nested());
+            compute(20 * MS);
+            assert_eq!(me.priority(), 60);
+            drop(guards.0);
+            assert_eq!(me.priority(), 60);
+            drop(guards.1);
+            assert!(me.has(flag::LENT));
+            sched::give_back(&me);
+            assert_eq!(me.priority(), 0);
+            // One that others do not wait for ends nothing.
+            let guards = (first.lock(), third.lock_nested());
+            me.set_setting(OTHER);
+            sched::lend_for_lock(&ksync::pin(), &me, 7, 64);
+            drop(guards);
+            assert_eq!(me.priority(), 7);
+            sched::lock_released(&ksync::pin(), &me, 64);
+            assert_eq!(me.priority(), 0);
+            me.set(flag::KERNEL);
+        });
+        nap(1);
+        for (n, priority) in [(1, 50), (0, 60)] {
+            let waits = locks.clone();
+            start(0, fifo(priority), move || *waits[n].lock() += 1);
+            nap(1);
+        }
+        wait_for_ends(3);
     });
 }

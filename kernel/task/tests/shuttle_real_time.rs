@@ -14,6 +14,7 @@ use ksync::atomic::{AtomicU32, Ordering::SeqCst};
 use support::{MS, everywhere, explore, on, spawn, wait_for_ends};
 use task::park::{Deadline, Interruptible};
 use task::sched::{self, CpuMask, Policy, Setting};
+use task::thread::flag;
 use task::time::monotonic_ns;
 use task::{Thread, current, ids};
 
@@ -111,6 +112,50 @@ fn a_loan_that_is_taken_back_beside_a_wake_up_and_a_new_policy() {
             ],
             10,
         );
+    });
+}
+
+/// Two threads wait for locks of the body, at these addresses, which hands over the one at 64 if it `hands_over`. Returns its priority then.
+fn lent_for_locks(locks: [usize; 2], hands_over: bool) -> u8 {
+    let me = current();
+    me.clear(flag::KERNEL);
+    let state = Arc::new(State::default());
+    for (lock, priority) in locks.into_iter().zip([10, 20]) {
+        let (state, tid) = (state.clone(), me.tid());
+        spawn(Some(1), move || {
+            with(tid, |pin, t| sched::lend_for_lock(pin, t, priority, lock));
+            state.done.fetch_add(1, SeqCst);
+        });
+    }
+    if hands_over {
+        sched::lock_released(&ksync::pin(), &me, 64);
+    }
+    while state.done.load(SeqCst) < 2 {
+        hal::cpu::relax();
+    }
+    let lent = me.priority();
+    cpu_knows();
+    sched::give_back(&me);
+    assert_eq!(me.priority(), 0);
+    me.set(flag::KERNEL);
+    wait_for_ends(2);
+    lent
+}
+
+#[test]
+fn loans_for_locks_beside_one_another_and_their_ends() {
+    explore(|| {
+        on(2, || {
+            assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+            assert_eq!(lent_for_locks([64, 64], false), 20);
+        });
+    });
+    everywhere(|| {
+        on(2, || {
+            assert!(sched::set_affinity(&current(), &CpuMask::one(0)));
+            // The second one waits for another lock, so its loan does not end.
+            assert_eq!(lent_for_locks([64, 128], true), 20);
+        });
     });
 }
 

@@ -57,8 +57,54 @@ impl Setting {
 pub(super) enum Lender {
     /// By the caller of `sched::lend_priority`, until that takes it back.
     Caller,
-    /// Because it has a lock of the kernel, until it enters user mode.
+    /// Because it has a lock of the kernel: see [`LockLoan`].
     Lock,
+}
+
+/// The highest priority that threads which wait for locks of the kernel have lent a thread, and for which lock. The loan ends when the thread hands that
+/// lock over; one for several locks, when the thread enters user mode. In bits 0 to 7 the priority, 0 for no loan, and above it part of the
+/// lock's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LockLoan(u64);
+
+impl LockLoan {
+    pub const NONE: LockLoan = LockLoan(0);
+    /// For several locks. No lock has an odd address.
+    const SEVERAL: u64 = 1 << 8;
+
+    fn lock_bits(lock: usize) -> u64 {
+        (lock as u64) << 8
+    }
+
+    /// The priority, 0 for no loan.
+    pub fn priority(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// Whether it is a loan for that lock alone.
+    pub fn is_for(self, lock: usize) -> bool {
+        self.priority() > 0 && self.0 & !0xff == Self::lock_bits(lock)
+    }
+
+    /// With another loan.
+    pub fn and(self, priority: u8, lock: usize) -> Self {
+        let lock = match self {
+            Self::NONE => Self::lock_bits(lock),
+            _ if self.is_for(lock) => Self::lock_bits(lock),
+            _ => Self::SEVERAL,
+        };
+        LockLoan(lock | u64::from(self.priority().max(priority)))
+    }
+
+    /// As it is stored.
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// As it was stored.
+    pub const fn from_word(word: u64) -> Self {
+        LockLoan(word)
+    }
 }
 
 impl Lender {

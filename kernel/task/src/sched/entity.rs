@@ -2,7 +2,7 @@
 
 use ksync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use super::class::{Class, Policy, RR_NS, Setting};
+use super::class::{Class, LockLoan, Policy, RR_NS, Setting};
 use super::mask::CpuMask;
 
 /// Weight of nice 0.
@@ -56,6 +56,8 @@ pub struct Entity {
     /// A [`Class`]. After a change by which the thread's priority is another one, the caller looks for the thread's queue: see
     /// `real_time::changed`.
     class: AtomicU32,
+    /// A [`LockLoan`]. Atomic; each change of it is followed by one of the class: see `real_time::follow_lock_loan`.
+    lock_loan: AtomicU64,
     /// 20 plus the nice value.
     nice: AtomicU8,
     /// Nanoseconds that are left of a time slice of SCHED_RR. Written by the CPU that runs the thread, under its queue's lock.
@@ -96,6 +98,7 @@ impl Entity {
             counted: AtomicU32::new(0),
             place: AtomicU32::new(0),
             class: AtomicU32::new(Class::of(setting).word()),
+            lock_loan: AtomicU64::new(LockLoan::NONE.word()),
             nice: AtomicU8::new((nice + 20) as u8),
             slice: AtomicU64::new(RR_NS),
             unslept: AtomicU64::new(0),
@@ -246,6 +249,18 @@ impl Entity {
         self.reweigh();
         let before = Class::from_word(before);
         Some([before.priority(), new(before).priority()])
+    }
+
+    /// What it has been lent for locks of the kernel.
+    pub(super) fn lock_loan(&self) -> LockLoan {
+        LockLoan::from_word(self.lock_loan.load(Ordering::SeqCst))
+    }
+
+    /// Replaces that by what `new` makes of it, if it makes something.
+    pub(super) fn change_lock_loan(&self, new: impl Fn(LockLoan) -> Option<LockLoan>) -> bool {
+        let order = Ordering::SeqCst;
+        let changed = |word| new(LockLoan::from_word(word)).map(LockLoan::word);
+        self.lock_loan.fetch_update(order, order, changed).is_ok()
     }
 
     /// The thread has run for `ns` with a real-time priority. By its CPU, under that CPU's queue's lock.

@@ -36,7 +36,7 @@ pub use cpu::{
 pub use entity::Entity;
 pub use loadavg::load_average;
 pub use mask::CpuMask;
-pub use real_time::{lend_for_lock, lend_priority, replace_setting};
+pub use real_time::{lend_for_lock, lend_priority, lock_released, replace_setting};
 pub use switch::{Reason, idle, preempt_check, switch_away, thread_start, yield_now, yield_turn};
 pub(crate) use switch::{block, first_switch};
 pub use tick::{interrupt, reclaim, reclaim_soon, reschedule_interrupt, timer_interrupt};

@@ -15,7 +15,7 @@ use ksync::{CpuPin, Run};
 
 use super::balance;
 use super::bound::Left;
-use super::class::{Class, HIGHEST, Lender, Policy, Setting};
+use super::class::{Class, HIGHEST, Lender, LockLoan, Policy, Setting};
 use super::cpu::{Cpu, TICK_NS, cpus};
 use super::queue::Queue;
 use super::wake::{self, Arrival, kick};
@@ -324,24 +324,45 @@ fn lends(pin: &CpuPin, t: &Thread, loan: impl Fn(Class) -> Class) {
     changed(pin, t, change);
 }
 
-/// Lends `t`, which has a lock for which a thread of priority `priority` waits, that priority until it enters user mode. Kernel threads
-/// never do, and get nothing: they have their part of the CPU by the bound.
-pub fn lend_for_lock(pin: &CpuPin, t: &Thread, priority: u8) {
-    if t.is_kernel() || t.sched.class().loan(Lender::Lock) >= priority {
+/// Lends `t`, which has the lock of the kernel at `lock` for which a thread of priority `priority` waits, that priority until it hands that lock over, or
+/// enters user mode. Kernel threads never do the latter, and get nothing: they have their part of the CPU by the bound.
+pub fn lend_for_lock(pin: &CpuPin, t: &Thread, priority: u8, lock: usize) {
+    if t.is_kernel() {
         return;
     }
-    let change = t.sched.change_class(|class| {
-        let most = class.loan(Lender::Lock).max(priority);
-        class.lent(Lender::Lock, most)
-    });
+    t.sched
+        .change_lock_loan(|loan| Some(loan.and(priority, lock)));
     // After the loan: see `wake::give_back`.
     t.set(flag::LENT);
-    changed(pin, t, change);
+    follow_lock_loan(pin, t);
+}
+
+/// `t`, the caller, has handed the lock of the kernel at `lock` over: ends what it was lent for that lock alone.
+pub fn lock_released(pin: &CpuPin, t: &Thread, lock: usize) {
+    let ended = |loan: LockLoan| loan.is_for(lock).then_some(LockLoan::NONE);
+    if t.sched.lock_loan().is_for(lock) && t.sched.change_lock_loan(ended) {
+        follow_lock_loan(pin, t);
+    }
 }
 
 /// Ends [`lend_for_lock`] to `t`.
 pub(super) fn give_back(t: &Thread) {
-    if t.sched.class().loan(Lender::Lock) != 0 {
-        lends(&ksync::pin(), t, |class| class.lent(Lender::Lock, 0));
+    if t.sched.lock_loan() != LockLoan::NONE {
+        t.sched.change_lock_loan(|_| Some(LockLoan::NONE));
+        follow_lock_loan(&ksync::pin(), t);
+    }
+}
+
+/// Makes the class have what `t` has been lent for locks. Each of several callers looks again after it has stored the class, so the last one that
+/// stores it does so by what is in force.
+fn follow_lock_loan(pin: &CpuPin, t: &Thread) {
+    loop {
+        let priority = t.sched.lock_loan().priority();
+        if t.sched.class().loan(Lender::Lock) != priority {
+            lends(pin, t, |class| class.lent(Lender::Lock, priority));
+        }
+        if t.sched.lock_loan().priority() == priority {
+            return;
+        }
     }
 }
