@@ -59,21 +59,15 @@ impl<T> Once<T> {
         Ok(())
     }
 
-    /// The value, made by `make` if this is the first call; other callers wait for it, busily. `make` runs with preemption off.
+    /// The value, made by `make` if there is none. Several callers may make one at once, of which one is kept: so `make` may wait for
+    /// memory, and nobody waits for another's.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;
         }
-        let pin = crate::pin();
-        if self
-            .state
-            .compare_exchange(EMPTY, BUSY, Relaxed, Relaxed)
-            .is_ok()
-        {
-            self.fill(make());
-        }
-        drop(pin);
+        let _second = self.set(make());
         loop {
+            // Another caller may just be setting its own, without preemption.
             if let Some(value) = self.get() {
                 return value;
             }
