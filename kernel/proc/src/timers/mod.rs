@@ -361,8 +361,8 @@ pub(super) fn look(me: &Thread, used: [u64; 2]) -> u64 {
         left = 0;
         is_due(p, watch, node, used);
     }
-    for _ in 0..BATCH {
-        match watch.take_other(used) {
+    for n in 0..BATCH {
+        match watch.take_other(n, used) {
             Ok((node, used)) => is_due(p, watch, node, used),
             Err(other) => return left.min(other),
         }

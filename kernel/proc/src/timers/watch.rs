@@ -367,11 +367,14 @@ impl Watch {
     }
 
     /// Takes off an entry of another process that is due by the CPU time `used` of the process, in user mode and all of it; also returns which
-    /// of them it waited for. Otherwise the CPU time that is left to the next. No other process measures single threads.
-    pub(super) fn take_other(&self, used: [u64; 2]) -> Result<(Box<Node>, u64), u64> {
+    /// of them it waited for. Otherwise the CPU time that is left to the next. The two clocks take turns, by the number `n` of the call in one look: entries
+    /// of one that are due again and again do not keep those of the other from it. No other process measures single threads.
+    pub(super) fn take_other(&self, n: usize, used: [u64; 2]) -> Result<(Box<Node>, u64), u64> {
         let mut entries = self.entries.lock();
         let mut left = u64::MAX;
-        for (part, used) in [(Part::User, used[0]), (Part::All, used[1])] {
+        let mut clocks = [(Part::User, used[0]), (Part::All, used[1])];
+        clocks.rotate_left(n % 2);
+        for (part, used) in clocks {
             let shown = Shown {
                 whose: Whose::Process,
                 part,

@@ -246,6 +246,29 @@ tests! { "cputimer";
         holds!(ok!(clock(PROCESS)) - began >= 30 * MS);
         is!(busy.join().ok(), Some(Ok(())));
     }
+    timers_that_are_always_due_keep_no_other_from_its_time {
+        ok!(sys::on_signal(SIGNAL, libc::SIG_IGN, 0));
+        let child = ok!(busy_child());
+        let (user, all) = (clock_of(child, VIRT), clock_of(child, SCHED));
+        // More than one look serves, on the clock that is looked at first.
+        for _ in 0..24 {
+            let id = ok!(create(user, libc::SIGEV_SIGNAL, SIGNAL, 0, 0));
+            ok!(set(id, 0, 1, 1));
+        }
+        let began = ok!(clock(all));
+        let (mut left, asked) = ([0; 2], 50 * MS);
+        let sleeper = ok!(sys::fork());
+        if sleeper == 0 {
+            sys::exit(i32::from(sleep(all, 0, asked, &mut left).is_err()));
+        }
+        let mut status = (0, 0);
+        while status.0 == 0 && ok!(clock(all)) - began < 3000 * MS {
+            nap_us(10_000);
+            status = ok!(sys::wait(sleeper as i64, libc::WNOHANG));
+        }
+        is!(status, (sleeper, 0));
+        ok!(end_child(child));
+    }
     a_signal_ends_a_sleep {
         ok!(sys::on_signal(SIGNAL, nothing as *const () as usize, 0));
         let id = ok!(create(libc::CLOCK_MONOTONIC, libc::SIGEV_SIGNAL, SIGNAL, 0, 0));
