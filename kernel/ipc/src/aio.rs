@@ -1,7 +1,7 @@
 //! Contexts of asynchronous input and output: io_setup(2) and its kin.
 //!
 //! Guarantee: each operation that a context admits is reported once, by an event with its result, and an admitted operation has room
-//! for its event, so none is lost and none waits for memory.
+//! for its event, so none is lost and none waits for memory. An event that could not be handed out is fetched again.
 //! Mechanism: files are in memory, so an operation is done where it is submitted, and its event goes to the end of a queue
 //! that is as long as the program has asked for.
 
@@ -10,10 +10,13 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::any::Any;
+use core::ops::Range;
 use ksync::atomic::{AtomicU64, Ordering};
 
-use ksync::Spin;
+use cred::MemoryCharge;
+use ksync::{Spin, try_box};
 use proc::OfProgram;
+use task::current::current;
 use task::park::{Deadline, Interruptible, ParkError, Step, park};
 use task::wait::WaitQueue;
 
@@ -71,8 +74,8 @@ impl Drop for Share {
 struct State {
     /// What is done and was not fetched. Has room for as many as the context admits.
     done: VecDeque<Event>,
-    /// Operations that are being done.
-    running: usize,
+    /// Operations that are being done, and events that are being handed out.
+    away: usize,
     destroyed: bool,
 }
 
@@ -84,6 +87,7 @@ pub struct Context {
     state: Spin<State, ContextLock>,
     /// Threads that wait for events.
     queue: WaitQueue,
+    _memory: MemoryCharge,
 }
 
 impl Context {
@@ -96,46 +100,84 @@ impl Context {
         if state.destroyed {
             return Err(AioError::NoContext);
         }
-        if (state.done.len() + state.running) as u64 >= self.most.0 {
+        if (state.done.len() + state.away) as u64 >= self.most.0 {
             return Err(AioError::Again);
         }
-        state.running += 1;
+        state.away += 1;
         Ok(Admitted(self))
     }
 
-    /// Takes up to `most` events, oldest first; `None` if there are fewer than `least`.
-    fn take(&self, least: usize, most: usize, out: &mut Vec<Event>) -> Option<()> {
+    /// Takes up to `most` events, and [`PIECE`], oldest first; `None` if there is none.
+    fn take(&self, most: usize) -> Option<Piece<'_>> {
         let mut state = self.state.lock();
-        let enough = state.done.len() + out.len() >= least || state.destroyed;
-        let count = state.done.len().min(most - out.len());
-        // `out` has room, so nothing is allocated under the lock.
-        out.extend(state.done.drain(..count));
-        enough.then_some(())
+        let count = state.done.len().min(most).min(PIECE);
+        let mut piece = Piece {
+            context: self,
+            events: [[0; 4]; PIECE],
+            left: 0..count,
+        };
+        for (place, event) in piece.events.iter_mut().zip(state.done.drain(..count)) {
+            *place = event;
+        }
+        // They keep their room until they are handed out.
+        state.away += count;
+        (count > 0).then_some(piece)
     }
 
-    /// Fetches events into `out`, which has room for `most`: waits until there are `least`, or the deadline.
+    /// Hands up to `most` events to `give`, oldest first, until that returns false: waits until there have been `least`, or for the deadline. Returns
+    /// their number. No lock is held while `give` runs; the event that it refuses, and those behind it, are fetched again.
     ///
     /// # Errors
     /// `Interrupted`, if there are none by then; `NoContext`, if there are none and the context is destroyed.
     pub fn fetch(
         &self,
-        least: usize,
-        most: usize,
+        (least, most): (usize, usize),
         deadline: Deadline,
-        out: &mut Vec<Event>,
-    ) -> Result<(), AioError> {
-        let mut me = (self, out, least, most);
+        give: &mut dyn FnMut(&Event) -> bool,
+    ) -> Result<usize, AioError> {
+        let mut given = 0;
+        while given < most {
+            let Some(mut piece) = self.take(most - given) else {
+                if given >= least {
+                    break;
+                }
+                match self.wait(deadline) {
+                    Ok(()) => continue,
+                    Err(AioError::Again) => break,
+                    Err(_) if given > 0 => break,
+                    Err(why) => return Err(why),
+                }
+            };
+            while let Some(event) = piece.next() {
+                if !give(&event) {
+                    piece.refused();
+                    return Ok(given);
+                }
+                given += 1;
+            }
+        }
+        Ok(given)
+    }
+
+    /// Waits until there is an event.
+    ///
+    /// # Errors
+    /// `Again` at the deadline; `Interrupted`, `NoContext`.
+    fn wait(&self, deadline: Deadline) -> Result<(), AioError> {
+        let mut me = self;
         let end = park(&mut me, deadline, Interruptible::Yes, |me, waiter| {
-            let (context, out, least, most) = me;
-            waiter.listen(&context.queue);
-            let taken = context.take(*least, *most, out);
-            taken.map_or(Step::Wait, |()| Step::Done(()))
+            waiter.listen(&me.queue);
+            let state = me.state.lock();
+            match (state.done.is_empty(), state.destroyed) {
+                (false, _) => Step::Done(Ok(())),
+                (true, true) => Step::Done(Err(AioError::NoContext)),
+                (true, false) => Step::Wait,
+            }
         });
-        let none = me.1.is_empty();
         match end {
-            Err(ParkError::Signal) if none => Err(AioError::Interrupted),
-            Ok(()) if none && least > 0 => Err(AioError::NoContext),
-            _ => Ok(()),
+            Ok(end) => end,
+            Err(ParkError::Timeout) => Err(AioError::Again),
+            Err(ParkError::Signal) => Err(AioError::Interrupted),
         }
     }
 
@@ -147,6 +189,43 @@ impl Context {
     fn destroy(&self) {
         self.state.lock().destroyed = true;
         self.queue.wake_all();
+    }
+}
+
+/// Most events that are taken in one hold of the lock.
+const PIECE: usize = 16;
+
+/// Events that are being handed out. Those that are left when it is dropped go back to the front of the queue.
+struct Piece<'a> {
+    context: &'a Context,
+    events: [Event; PIECE],
+    left: Range<usize>,
+}
+
+impl Piece<'_> {
+    /// The next event, which counts as handed out.
+    fn next(&mut self) -> Option<Event> {
+        Some(self.events[self.left.next()?])
+    }
+
+    /// The last one was not handed out.
+    fn refused(&mut self) {
+        self.left.start -= 1;
+    }
+}
+
+impl Drop for Piece<'_> {
+    fn drop(&mut self) {
+        let mut state = self.context.state.lock();
+        state.away -= self.left.end;
+        for n in self.left.clone().rev() {
+            state.done.push_front(self.events[n]);
+        }
+        drop(state);
+        if !self.left.is_empty() {
+            // Another thread may have found none meanwhile.
+            self.context.queue.wake_all();
+        }
     }
 }
 
@@ -163,7 +242,7 @@ impl Admitted<'_> {
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().running -= 1;
+        self.0.state.lock().away -= 1;
     }
 }
 
@@ -172,9 +251,10 @@ impl Drop for Admitted<'_> {
 pub struct Contexts(Spin<Vec<Arc<Context>>, ListLock>);
 
 impl Contexts {
-    /// Those of a program, as a process keeps them.
-    pub fn of_program() -> Box<dyn OfProgram> {
-        Box::new(Contexts::default())
+    /// Those of a program, as a process keeps them; `None` without memory.
+    pub fn of_program() -> Option<Box<dyn OfProgram>> {
+        let contexts = try_box(Contexts::default()).ok()?;
+        Some(contexts)
     }
 
     /// Adds a context for `most` events at the address `at`.
@@ -186,9 +266,10 @@ impl Contexts {
         let mut done = VecDeque::new();
         done.try_reserve_exact(most as usize)
             .map_err(|_| AioError::NoMemory)?;
+        let bytes = size_of::<Context>() + most as usize * size_of::<Event>();
         let state = Spin::new(State {
             done,
-            running: 0,
+            away: 0,
             destroyed: false,
         });
         let context = Arc::new(Context {
@@ -196,6 +277,7 @@ impl Contexts {
             most: share,
             state,
             queue: WaitQueue::new(),
+            _memory: MemoryCharge::new(current().payer(), bytes),
         });
         loop {
             let mut list = self.0.lock();

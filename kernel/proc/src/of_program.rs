@@ -20,12 +20,23 @@ impl Process {
         Some(&**kept)
     }
 
-    /// What is kept, made by `make` at first use.
-    pub fn of_program_or(&self, make: fn() -> Box<dyn OfProgram>) -> &dyn OfProgram {
-        // Another thread waits for the value busily, so its maker is not preempted.
-        let seldom = self.seldom();
-        let _pin = ksync::pin();
-        &**seldom.of_program.get_or_init(make)
+    /// What is kept, made by `make` at first use; `None` if that has no memory. Allocates.
+    pub fn of_program_or(
+        &self,
+        make: fn() -> Option<Box<dyn OfProgram>>,
+    ) -> Option<&dyn OfProgram> {
+        let place = &self.seldom().of_program;
+        if place.get().is_none() {
+            // Made before it is put there: nothing is allocated while another thread waits. One that comes second is not needed.
+            let _second = place.set(make()?);
+        }
+        loop {
+            match place.get() {
+                Some(kept) => return Some(&**kept),
+                // Another thread is just putting its own there.
+                None => ksync::relax(),
+            }
+        }
     }
 }
 

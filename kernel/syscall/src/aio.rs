@@ -5,11 +5,11 @@
 
 use abi::raw::general as nr;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use ipc::aio::{AioError, Context, Contexts, Event};
 use proc::current_process;
+use task::current::current;
 use task::park::Deadline;
 use vfs::eventfd::EventCounter;
 use vfs::file::{File, FileRef, Kind};
@@ -56,6 +56,7 @@ fn setup(a: &mut Args) -> Result<u64, Errno> {
     mem::admit()?;
     let process = current_process();
     let kept = process.of_program_or(Contexts::of_program);
+    let kept = kept.ok_or(Errno::ENOMEM)?;
     let contexts = kept.as_any().downcast_ref::<Contexts>();
     let contexts = contexts.ok_or(Errno::EINVAL)?;
     let page = map_page()?;
@@ -113,7 +114,11 @@ fn submit(a: &mut Args) -> Result<u64, Errno> {
     }
     let context = context(a.get(0))?;
     let blocks = UserPtr::<u64>::new(a.get(2));
-    for n in 0..count as usize {
+    let count = (count as usize).min(context.most());
+    for n in 0..count {
+        if n > 0 && current().kill_pending() {
+            return Ok(n as u64);
+        }
         let one = blocks
             .add(n)
             .read()
@@ -141,14 +146,14 @@ struct Block {
     told: Option<i32>,
 }
 
+/// IOCB_FLAG_RESFD.
 const NOTIFIES: u32 = 1;
-const HAS_PRIORITY: u32 = 2;
 
 impl Block {
     fn read(at: u64) -> Result<Block, Errno> {
         let [data, key, what, buf, len, offset, reserved, flags] =
             UserPtr::<[u64; 8]>::new(at).read()?;
-        if reserved != 0 || (len as i64) < 0 || flags as u32 & !(NOTIFIES | HAS_PRIORITY) != 0 {
+        if reserved != 0 || (len as i64) < 0 {
             return Err(Errno::EINVAL);
         }
         Ok(Block {
@@ -205,6 +210,9 @@ fn perform(block: &Block, file: &File) -> Result<Result<u64, Errno>, Errno> {
     const FDSYNC: u16 = 3;
     const PREADV: u16 = 7;
     const PWRITEV: u16 = 8;
+    const HIPRI: u32 = 1;
+    const DSYNC: u32 = 2;
+    const SYNC: u32 = 4;
     match block.op {
         PREAD | PREADV | PWRITE | PWRITEV => {}
         FSYNC | FDSYNC => {
@@ -218,9 +226,11 @@ fn perform(block: &Block, file: &File) -> Result<Result<u64, Errno>, Errno> {
         }
         _ => return Err(Errno::EINVAL),
     }
-    if block.flags_of_rw != 0 {
+    // As for preadv2(2): files are in memory, so these change nothing.
+    if block.flags_of_rw & !(HIPRI | DSYNC | SYNC) != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
+    let at = u64::try_from(block.offset).map_err(|_| Errno::EINVAL)?;
     let out = matches!(block.op, PWRITE | PWRITEV);
     if !(if out {
         file.writable()
@@ -242,7 +252,6 @@ fn perform(block: &Block, file: &File) -> Result<Result<u64, Errno>, Errno> {
             false => file.read(&mut buf).map(|n| n as u64).map_err(Errno::from),
         });
     }
-    let at = u64::try_from(block.offset).map_err(|_| Errno::EINVAL)?;
     Ok(match out {
         true => written(file.write_at(&mut buf, at)),
         false => file
@@ -283,19 +292,15 @@ fn fetch(a: &Args, deadline: Deadline) -> Result<u64, Errno> {
     if least < 0 || most < least {
         return Err(Errno::EINVAL);
     }
-    let (least, most) = (least as usize, (most as usize).min(context.most()));
-    let mut events: Vec<Event> = Vec::new();
-    events.try_reserve_exact(most).map_err(|_| Errno::ENOMEM)?;
-    context.fetch(least, most, deadline, &mut events)?;
-    let out = UserPtr::<Event>::new(a.get(3));
-    for (n, event) in events.iter().enumerate() {
-        if let Err(fault) = out.add(n).write(event) {
-            return if n == 0 {
-                Err(fault.into())
-            } else {
-                Ok(n as u64)
-            };
-        }
+    let (out, mut n, mut fault) = (UserPtr::<Event>::new(a.get(3)), 0, None);
+    let given = context.fetch((least as usize, most as usize), deadline, &mut |event| {
+        let written = out.add(n).write(event);
+        n += 1;
+        fault = written.err();
+        fault.is_none()
+    })?;
+    match (given, fault) {
+        (0, Some(fault)) => Err(fault.into()),
+        _ => Ok(given as u64),
     }
-    Ok(events.len() as u64)
 }

@@ -127,6 +127,28 @@ tests! { "aio";
         fails!(sc!(SYS_io_getevents, one, 0, 1, 0, 0), EINVAL);
         ok!(sc!(SYS_io_destroy, other));
     }
+    what_cannot_be_handed_out_is_fetched_again {
+        let (context, fd) = (ok!(setup(4)), ok!(file()));
+        let write = block(PWRITE, fd, b"x".as_ptr() as u64, 1, 0);
+        ok!(submit(context, &[&write, &write]));
+        fails!(sc!(SYS_io_getevents, context, 1, 4, 8, 0), EFAULT);
+        is!(ok!(events(context, 2)).len(), 2);
+    }
+    more_events_than_a_context_has_room_for_are_waited_for {
+        let (context, fd) = (ok!(setup(1)), ok!(file()));
+        let submitter = std::thread::spawn(move || {
+            let write = block(PWRITE, fd, b"x".as_ptr() as u64, 1, 0);
+            for _ in 0..9 {
+                nap_us(10_000);
+                while submit(context, &[&write]) == Err(libc::EAGAIN) {
+                    nap_us(1000);
+                }
+            }
+        });
+        let (mut found, late) = (vec![[0u64; 4]; 9], [10u64, 0]);
+        is!(ok!(sc!(SYS_io_getevents, context, 9, 9, found.as_mut_ptr(), late.as_ptr())), 9);
+        holds!(submitter.join().is_ok());
+    }
     a_counter_is_told_and_can_be_waited_for {
         let (context, fd) = (ok!(setup(4)), ok!(file()));
         let counter = ok!(sc!(SYS_eventfd2, 0, 0));
