@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use cred::LookAs;
 use hal::uaccess::UserPtr;
 use ipc::pidfd;
+use mem::Space;
 use proc::UserThreadExt;
 use proc::fork::{ForkError, Opening};
 use proc::ids;
@@ -132,16 +133,25 @@ fn get_fd(a: &mut Args) -> Result<u64, Errno> {
     }
     let named = real_file(a.int(0))?;
     let process = process_of(&named)?;
-    let may_look = || {
+    let may_look = || -> Result<Option<Arc<Space>>, Errno> {
         let shown = process.image_shown(None, LookAs::Real);
-        shown.map(drop).map_err(not_permitted)
+        Ok(shown.map_err(not_permitted)?.space)
     };
-    if process.is_reaped() {
-        return Err(Errno::ESRCH);
+    loop {
+        if process.is_reaped() {
+            return Err(Errno::ESRCH);
+        }
+        let before = may_look()?;
+        let file = process.open_file(a.int(1));
+        // The program that opened it may be another than the one that was asked about, even if the caller may look into the one after
+        // that. Each program has memory of its own, and that of the first is held meanwhile.
+        let after = may_look()?;
+        let same = match (&before, &after) {
+            (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+            (before, after) => before.is_none() && after.is_none(),
+        };
+        if same {
+            return Ok(install(file.ok_or(Errno::EBADF)?, o::CLOEXEC)?);
+        }
     }
-    may_look()?;
-    let file = process.open_file(a.int(1)).ok_or(Errno::EBADF)?;
-    // The program that opened it may be another than the one that was asked about: a change hides the process first.
-    may_look()?;
-    Ok(install(file, o::CLOEXEC)?)
 }
