@@ -23,6 +23,8 @@ use super::fsutil::{Caller, at, fault, real_file, user_bytes, user_path};
 use super::socket::{AF_INET, AF_INET6, AF_UNIX};
 use crate::call::{Args, Handler};
 
+const IPPROTO_UDPLITE: u32 = 136;
+
 /// The calls of this file.
 pub const HANDLERS: &[(u32, Handler)] = &[
     (nr::__NR_getxattr, |a| by_path(a, true, get)),
@@ -98,12 +100,15 @@ const PROTOCOL: &[u8] = b"system.sockprotoname\0";
 fn protocol(file: &File) -> Option<&'static [u8]> {
     let socket = SocketFile::of(file)?;
     let stream = socket.kind() == Type::Stream;
+    let lite = socket.protocol() == IPPROTO_UDPLITE;
     Some(match (socket.domain() as i32, stream) {
         (AF_UNIX, true) => b"UNIX-STREAM\0",
         (AF_UNIX, false) => b"UNIX\0",
         (AF_INET, true) => b"TCP\0",
+        (AF_INET, false) if lite => b"UDP-Lite\0",
         (AF_INET, false) => b"UDP\0",
         (AF_INET6, true) => b"TCPv6\0",
+        (AF_INET6, false) if lite => b"UDPLITEv6\0",
         (AF_INET6, false) => b"UDPv6\0",
         _ => b"NETLINK\0",
     })

@@ -34,6 +34,16 @@ pub fn session(p: &Arc<Process>, tid: u32, out: &mut Text) -> Result<()> {
     Ok(())
 }
 
+/// The number of a new login, never that of none.
+fn next_session() -> u32 {
+    loop {
+        let session = LOGINS.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        if session != Login::NONE.session {
+            return session;
+        }
+    }
+}
+
 /// Makes the calling thread part of a new login of the user, or of none for -1. Only a thread's own file takes it.
 ///
 /// # Errors
@@ -48,13 +58,12 @@ pub fn set_uid(_: &Process, tid: u32, data: &[u8]) -> Result<()> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let uid = text.parse().map_err(|_| FsError::Invalid)?;
     let mut cred = (*me.cred()).clone();
-    let login = match uid {
-        u32::MAX => Login::NONE,
-        uid => Login {
+    cred.log_in(Login::NONE).map_err(|_| FsError::Perm)?;
+    if uid != Login::NONE.uid {
+        cred.login = Login {
             uid,
-            session: LOGINS.fetch_add(1, Ordering::Relaxed).wrapping_add(1),
-        },
-    };
-    cred.log_in(login).map_err(|_| FsError::Perm)?;
+            session: next_session(),
+        };
+    }
     me.set_cred(cred).map_err(|_| FsError::NoMemory)
 }
