@@ -82,6 +82,22 @@ pub fn stop_everywhere_in_runs(body: Body) -> usize {
     one_stop::everywhere(1, move || run(body, lab()))
 }
 
+/// Runs `reads` on CPU 1 beside `writes` on CPU 2. The one that is spawned first is the one that may be stopped: the reader if `reader_first`.
+pub fn reader_beside_writer(
+    world: &Arc<World>,
+    reader_first: bool,
+    reads: fn(&World),
+    writes: fn(&World),
+) {
+    if reader_first {
+        let reader = program(world, 1, reads);
+        join([reader, program(world, 2, writes)]);
+    } else {
+        let writer = program(world, 2, writes);
+        join([writer, program(world, 1, reads)]);
+    }
+}
+
 impl World {
     /// Maps two pages at [`AT`].
     pub fn map(&self, shared: bool, source: Source<'_>) {

@@ -11,7 +11,7 @@ use vm::object::{Cache, Frames, ObjectRef};
 use vm::space::Source;
 use vm_host::Access;
 use vm_host::arena::DEVICE;
-use vm_host::schedules::{AT, PAGE, World, join, program, stop_after};
+use vm_host::schedules::{AT, PAGE, World, join, program, reader_beside_writer, stop_after};
 
 /// Maps two registers' frames, private.
 fn map(world: &World) {
@@ -57,13 +57,7 @@ fn copy_beside_a_read(world: &Arc<World>, reader_first: bool) {
         assert_eq!(read(world, 2), 1);
         assert_eq!(world.add(2), Ok(2));
     };
-    if reader_first {
-        let reader = program(world, 1, reads);
-        join([reader, program(world, 2, writes)]);
-    } else {
-        let writer = program(world, 2, writes);
-        join([writer, program(world, 1, reads)]);
-    }
+    reader_beside_writer(world, reader_first, reads, writes);
     assert_eq!(world.word(&world.space), 2);
     let after = program(world, 1, |world| assert_eq!(read(world, 1), 2));
     join([after]);

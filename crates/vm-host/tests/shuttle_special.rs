@@ -10,7 +10,9 @@ use vm::MapProt;
 use vm::object::ObjectRef;
 use vm::space::Source;
 use vm_host::Access;
-use vm_host::schedules::{AT, PAGE, World, explore, join, program, stop_everywhere};
+use vm_host::schedules::{
+    AT, PAGE, World, explore, join, program, reader_beside_writer, stop_everywhere,
+};
 
 /// Maps a special object of two pages whose first word is 7, for writing as well.
 fn map(world: &World) {
@@ -47,13 +49,7 @@ fn first_write_beside_a_read(world: &Arc<World>, reader_first: bool) {
         assert_eq!(read(world, 2), 8);
         assert_eq!(world.add(2), Ok(9));
     };
-    if reader_first {
-        let reader = program(world, 1, reads);
-        join([reader, program(world, 2, writes)]);
-    } else {
-        let writer = program(world, 2, writes);
-        join([writer, program(world, 1, reads)]);
-    }
+    reader_beside_writer(world, reader_first, reads, writes);
     assert_eq!(world.word(&world.space), 9);
     let after = program(world, 1, |world| assert_eq!(read(world, 1), 9));
     join([after]);
