@@ -7,8 +7,9 @@
 //! Mechanism: a *mark* is the watch of the directory by one open file and one table of descriptors. The owner of the file ([`crate::owner`])
 //! has the list of its marks, and sends the signals. `vfs::notify` finds the marks of a directory.
 //!
-//! There is one mark for each open file and table. It is charged to the caller, and a user has up to [`USER_MOST`]: an operation in a directory signals
-//! the owners of all its marks before it returns, under the directory's lock, so the marks of one user must not make those of others wait for long.
+//! There is one mark for each open file and table. It is charged to the caller, and a user has up to 128: an operation in a directory signals
+//! the owners of all its marks before it returns, under the directory's lock. That bounds what the marks of one user cost others to so many signals, or, where
+//! owners are process groups, to so many for each member.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;

@@ -42,7 +42,7 @@ pub fn image(asked: &Image, dir: &Path) -> Result<PathBuf> {
 /// A directory with Lua's files, and what make does with them, in `src`. What is fetched lies in `dir`.
 ///
 /// # Errors
-/// As [`image`].
+/// As [`image()`].
 pub fn laid_out(dir: &Path) -> Result<PathBuf> {
     let source = apt::source("lua5.4", &dir.join("source"))?;
     let _step = step("laying out what is built");

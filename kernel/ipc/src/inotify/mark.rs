@@ -4,7 +4,6 @@ use alloc::sync::Arc;
 use ksync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use cred::MemoryCharge;
-use proc::process::Process;
 use task::wait::Cause;
 use vfs::error::{FsError, Result};
 use vfs::inode::{Inode, Node};
@@ -21,7 +20,11 @@ use super::queue::Record;
 const BYTES: usize = size_of::<Mark>() + 768;
 /// The same for what nothing keeps but the mark, and nobody else is charged for: an inode that was made on demand, and the record of a process that may
 /// have ended.
-const MADE_BYTES: usize = (size_of::<Inode>() + size_of::<Process>()).next_power_of_two() + 256;
+const MADE_BYTES: usize = (size_of::<Inode>() + PROCESS_BYTES).next_power_of_two() + 256;
+/// Bytes of the record of a process, at most. A number, because tests on the host have threads without the processes of `proc`.
+const PROCESS_BYTES: usize = 704;
+#[cfg(target_os = "none")]
+const _: () = assert!(size_of::<proc::process::Process>() <= PROCESS_BYTES);
 /// Bytes of a mark, and of what it keeps: for the default of the limit on marks.
 pub(super) const COST: u64 = (BYTES + 2 * size_of::<Inode>()) as u64;
 
