@@ -111,6 +111,9 @@ impl Context {
     fn take(&self, most: usize) -> Option<Piece<'_>> {
         let mut state = self.state.lock();
         let count = state.done.len().min(most).min(PIECE);
+        if count == 0 {
+            return None;
+        }
         let mut piece = Piece {
             context: self,
             events: [[0; 4]; PIECE],
@@ -121,7 +124,8 @@ impl Context {
         }
         // They keep their room until they are handed out.
         state.away += count;
-        (count > 0).then_some(piece)
+        drop(state);
+        Some(piece)
     }
 
     /// Hands up to `most` events to `give`, oldest first, until that returns false: waits until there have been `least`, or for the deadline. Returns
