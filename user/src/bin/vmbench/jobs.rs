@@ -13,72 +13,33 @@ pub const PREFIX: &str = "job-";
 
 const SCRIPT: &str = "/usr/lib/pantala/jobs";
 
-const fn case(
-    name: &'static str,
-    what: &'static str,
-    work: fn(&mut Worker) -> Result<(), String>,
-) -> Case {
-    Case {
-        name,
-        what,
-        phases: &[""],
-        prepare: nothing,
-        work,
-    }
+/// Defines the cases: the name of each as the script has it, and what is done.
+macro_rules! cases {
+    ($($name:ident $what:literal)*) => {
+        /// The cases of this file.
+        pub const CASES: &[Case] = &[$(Case {
+            name: concat!("job-", stringify!($name)),
+            what: $what,
+            phases: &[""],
+            prepare: nothing,
+            work: |w| job(w, stringify!($name)),
+        }),*];
+    };
 }
 
-/// The cases of this file.
-pub const CASES: &[Case] = &[
-    case(
-        "job-lua",
-        "build of Lua by gcc and make, four at once",
-        |w| job(w, "lua"),
-    ),
-    case("job-configure", "configure of zlib", |w| {
-        job(w, "configure")
-    }),
-    case(
-        "job-cargo",
-        "build of nine crates by cargo, four at once",
-        |w| job(w, "cargo"),
-    ),
-    case(
-        "job-hackbench",
-        "messages between 160 processes, by sockets and by pipes",
-        |w| job(w, "hackbench"),
-    ),
-    case(
-        "job-redis",
-        "20,000 SET and 20,000 GET by twenty clients, local socket",
-        |w| job(w, "redis"),
-    ),
-    case(
-        "job-nginx",
-        "2,000 small files from nginx by one client",
-        |w| job(w, "nginx"),
-    ),
-    case(
-        "job-selects",
-        "1,600 selects of pgbench by eight clients, local socket",
-        |w| job(w, "selects"),
-    ),
-    case(
-        "job-tpcb",
-        "800 transactions of pgbench by eight clients, local socket",
-        |w| job(w, "tpcb"),
-    ),
-    case(
-        "job-sqlite",
-        "3,000 inserts into SQLite, each a transaction",
-        |w| job(w, "sqlite"),
-    ),
-    case("job-git", "git clone and gc of 20 commits", |w| {
-        job(w, "git")
-    }),
-    case("job-python", "start and end of Python, 20 times", |w| {
-        job(w, "python")
-    }),
-];
+cases! {
+    lua "build of Lua by gcc and make, four at once"
+    configure "configure of zlib"
+    cargo "build of nine crates by cargo, four at once"
+    hackbench "messages between 160 processes, by sockets and by pipes"
+    redis "20,000 SET and 20,000 GET by twenty clients, local socket"
+    nginx "2,000 small files from nginx by one client"
+    selects "1,600 selects of pgbench by eight clients, local socket"
+    tpcb "800 transactions of pgbench by eight clients, local socket"
+    sqlite "3,000 inserts into SQLite, each a transaction"
+    git "git clone and gc of 20 commits"
+    python "start and end of Python, 20 times"
+}
 
 fn job(w: &mut Worker, name: &str) -> Result<(), String> {
     if w.plan.workers > 1 {
