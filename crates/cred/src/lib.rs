@@ -124,16 +124,15 @@ impl Cred {
         }
     }
 
-    /// Begins a login, or ends one with [`Login::NONE`]: any process may do so that is part of none.
+    /// Whether the login may be changed: any process may do so that is part of none.
     ///
     /// # Errors
     /// The process is part of one, and may not control audits.
-    pub fn log_in(&mut self, login: Login) -> Result<(), NotPermitted> {
-        if self.login.uid != Login::NONE.uid {
-            self.require(Cap::AuditControl)?;
+    pub fn may_log_in(&self) -> Result<(), NotPermitted> {
+        if self.login.uid == Login::NONE.uid {
+            return Ok(());
         }
-        self.login = login;
-        Ok(())
+        self.require(Cap::AuditControl)
     }
 
     /// The supplementary groups.

@@ -1,7 +1,7 @@
 //! Cells that are set once.
 //!
-//! Threads wait busily for the one that makes the value, so that is not preempted: one with a higher priority, on the same CPU, would wait for
-//! ever, or until the scheduler takes that from it.
+//! Threads wait busily for the one that moves a value into its place, so that is not preempted: one with a higher priority, on the same CPU, would
+//! wait for ever, or until the scheduler takes that from it.
 
 use core::{cell::UnsafeCell, mem::MaybeUninit};
 
@@ -65,7 +65,20 @@ impl<T> Once<T> {
         if let Some(value) = self.get() {
             return value;
         }
-        let _second = self.set(make());
+        self.keep(make())
+    }
+
+    /// As [`get_or_init`](Once::get_or_init); `None` if there is no value and `make` makes none.
+    pub fn get_or_make(&self, make: impl FnOnce() -> Option<T>) -> Option<&T> {
+        match self.get() {
+            Some(value) => Some(value),
+            None => Some(self.keep(make()?)),
+        }
+    }
+
+    /// Sets the value if there is none; returns the one that there is then.
+    fn keep(&self, value: T) -> &T {
+        let _second = self.set(value);
         loop {
             // Another caller may just be setting its own, without preemption.
             if let Some(value) = self.get() {

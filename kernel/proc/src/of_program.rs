@@ -25,18 +25,8 @@ impl Process {
         &self,
         make: fn() -> Option<Box<dyn OfProgram>>,
     ) -> Option<&dyn OfProgram> {
-        let place = &self.seldom().of_program;
-        if place.get().is_none() {
-            // Made before it is put there: nothing is allocated while another thread waits. One that comes second is not needed.
-            let _second = place.set(make()?);
-        }
-        loop {
-            match place.get() {
-                Some(kept) => return Some(&**kept),
-                // Another thread is just putting its own there.
-                None => ksync::relax(),
-            }
-        }
+        let kept = self.seldom().of_program.get_or_make(make)?;
+        Some(&**kept)
     }
 }
 

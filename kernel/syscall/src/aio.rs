@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use hal::uaccess::UserPtr;
 use hal::uio::IoBuf;
 use ipc::aio::{AioError, Context, Contexts, Event};
-use proc::current_process;
+use proc::{OfProgram, current_process};
 use task::current::current;
 use task::park::Deadline;
 use vfs::eventfd::EventCounter;
@@ -56,9 +56,7 @@ fn setup(a: &mut Args) -> Result<u64, Errno> {
     mem::admit()?;
     let process = current_process();
     let kept = process.of_program_or(Contexts::of_program);
-    let kept = kept.ok_or(Errno::ENOMEM)?;
-    let contexts = kept.as_any().downcast_ref::<Contexts>();
-    let contexts = contexts.ok_or(Errno::EINVAL)?;
+    let contexts = contexts_of(kept.ok_or(Errno::ENOMEM)?)?;
     let page = map_page()?;
     let made = contexts.add(page, most).map_err(Errno::from);
     let told = made.and_then(|()| Ok(at.write(&page)?));
@@ -91,8 +89,12 @@ fn map_page() -> Result<u64, Errno> {
 fn with_contexts<R>(f: impl FnOnce(&Contexts) -> Result<R, AioError>) -> Result<R, Errno> {
     let process = current_process();
     let kept = process.of_program().ok_or(Errno::EINVAL)?;
-    let contexts = kept.as_any().downcast_ref::<Contexts>();
-    Ok(f(contexts.ok_or(Errno::EINVAL)?)?)
+    Ok(f(contexts_of(kept)?)?)
+}
+
+/// What is kept for a program, as contexts.
+fn contexts_of(kept: &dyn OfProgram) -> Result<&Contexts, Errno> {
+    kept.as_any().downcast_ref().ok_or(Errno::EINVAL)
 }
 
 fn context(at: u64) -> Result<Arc<Context>, Errno> {

@@ -58,12 +58,13 @@ pub fn set_uid(_: &Process, tid: u32, data: &[u8]) -> Result<()> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let uid = text.parse().map_err(|_| FsError::Invalid)?;
     let mut cred = (*me.cred()).clone();
-    cred.log_in(Login::NONE).map_err(|_| FsError::Perm)?;
-    if uid != Login::NONE.uid {
-        cred.login = Login {
+    cred.may_log_in().map_err(|_| FsError::Perm)?;
+    cred.login = match uid {
+        u32::MAX => Login::NONE,
+        uid => Login {
             uid,
             session: next_session(),
-        };
-    }
+        },
+    };
     me.set_cred(cred).map_err(|_| FsError::NoMemory)
 }
